@@ -22,12 +22,13 @@ use crate::{
 /// a separate task, such as `cargo x bench`, and the gate runs a short form of it.
 const LONG: &str = "(package(bench)&test(smoke::))|(package(torture)&test(/^long::/))";
 /// The packages of `cargo x test --embedded`.
-const EMBEDDED: [&str; 6] = [
+const EMBEDDED: [&str; 7] = [
     "hapax",
     "hapax-sqlite",
     "hapax-http",
     "hapax-client",
     "hapax-otlp",
+    "hapax-probe",
     "hapax-runtime",
 ];
 /// Their tests on PostgreSQL, as names and as a filter.

@@ -124,12 +124,14 @@ fn connector(plan: &Plan) -> Result<Connector, PlanError> {
         None => Vec::new(),
         Some(path) => CertificateDer::pem_file_iter(path)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(|error| PlanError::setting("ca-file", format!("{}: {error}", path.display())))?,
+            .map_err(|error| {
+                PlanError::setting("ca-file", format!("{}: {error}", path.display()))
+            })?,
     };
     Connector::new(plan.public, &authorities).map_err(|error| PlanError::setting("ca-file", error))
 }
 
-/// Returns the time of the machine. Keys of the form UUIDv7 begin with it.
+/// Returns the time of the machine, which is part of every key.
 #[expect(
     clippy::disallowed_methods,
     reason = "keys that contain a time have to be near the time of the server"

@@ -19,7 +19,7 @@ use crate::{
 pub(crate) const KEY: &str = "Idempotency-Key";
 
 /// How long a check waits for a request to leave the state "in flight".
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the probe waits for a server that was restarted.
 const RESTART_MAX: Duration = Duration::from_secs(30);
 /// The number of requests whose `curl` commands a finding shows.
@@ -118,7 +118,7 @@ impl<'a> Subject<'a> {
         let unix_ms = self.session.unix_ms.get() + 1;
         self.session.unix_ms.set(unix_ms);
         let key = match self.profile().key {
-            KeyForm::Text => format!("probe-{}-{unix_ms}", numbers.uuid()),
+            KeyForm::Text | KeyForm::Quoted => format!("probe-{}-{unix_ms}", numbers.uuid()),
             KeyForm::UuidV7 => numbers.uuid_v7(unix_ms),
         };
         self.keys.borrow_mut().push(key.clone());
@@ -158,7 +158,11 @@ impl<'a> Subject<'a> {
 
     /// Returns a request under a key.
     pub(crate) fn request(&self, key: &str, payload: &Payload) -> Request {
-        self.without_key(payload).header(KEY, key.as_bytes())
+        let value = match self.profile().key {
+            KeyForm::Quoted => format!("\"{key}\""),
+            KeyForm::Text | KeyForm::UuidV7 => key.to_owned(),
+        };
+        self.without_key(payload).header(KEY, value)
     }
 
     /// Sends a request and returns the response.
@@ -190,16 +194,20 @@ impl<'a> Subject<'a> {
         wait: Duration,
     ) -> Result<Result<Answer, Failure>, Stop> {
         self.admit().await?;
+        self.record(request);
+        if self.plan.dry_run {
+            self.on_dry
+                .request(curl(request, &self.plan.secret_headers));
+            return Ok(Ok(dry_answer()));
+        }
+        Ok(self.session.connector.exchange(request, cut, wait).await)
+    }
+
+    fn record(&self, request: &Request) {
         let mut recorded = self.recorded.borrow_mut();
         if recorded.len() < SHOWN {
             recorded.push(request.clone());
         }
-        drop(recorded);
-        if self.plan.dry_run {
-            self.on_dry.request(curl(request, &self.plan.secret_headers));
-            return Ok(Ok(dry_answer()));
-        }
-        Ok(self.session.connector.exchange(request, cut, wait).await)
     }
 
     /// Sends requests at the same time. Requests without a response are errors in the list.
@@ -410,13 +418,13 @@ pub(crate) struct First {
 }
 
 impl First {
-    /// Returns the key of the request, as it was sent.
+    /// Returns the key of the request, without quotes.
     pub(crate) fn key(&self) -> String {
         self.request
             .headers
             .iter()
             .find(|(name, _)| name == KEY)
-            .map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+            .map(|(_, value)| String::from_utf8_lossy(value).trim_matches('"').to_owned())
             .unwrap_or_default()
     }
 }

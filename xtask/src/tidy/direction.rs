@@ -13,6 +13,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("hapax-http", &["hapax"]),
     ("hapax-otlp", &["hapax"]),
     ("hapax-postgres", &["hapax"]),
+    ("hapax-probe", &[]),
     ("hapax-runtime", &["hapax", "hapax-otlp"]),
     ("hapax-sinks", &["hapax"]),
     ("hapax-sqlite", &["hapax"]),
@@ -26,6 +27,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "hapax-http",
             "hapax-otlp",
             "hapax-postgres",
+            "hapax-probe",
             "hapax-runtime",
             "hapax-sinks",
             "hapax-sqlite",
@@ -91,7 +93,7 @@ fn foreign(name: &str, dependency: &str) -> bool {
     match name {
         "hapax" => network || database,
         "hapax-sqlite" | "hapax-postgres" => network,
-        "hapax-http" | "hapax-client" | "hapax-otlp" => database,
+        "hapax-http" | "hapax-client" | "hapax-otlp" | "hapax-probe" => database,
         _ => false,
     }
 }

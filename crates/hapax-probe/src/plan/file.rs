@@ -80,7 +80,9 @@ impl FilePlan {
             .into_iter()
             .map(|it| it.into_operation(folder))
             .collect::<Result<_, _>>()?;
-        let mut plan = Plan::of(Profile::named(&self.profile)?, operations);
+        let profile = Profile::named(&self.profile)
+            .map_err(|problem| PlanError::setting("profile", problem))?;
+        let mut plan = Plan::of(profile, operations);
         plan.restart_command = self.restart_command;
         plan.public = self.i_own_this;
         plan.authorities = self.ca_file.map(|it| folder.join(it));
@@ -180,10 +182,7 @@ impl FileOracle {
 }
 
 /// Parses a `JSONPath` expression.
-pub(crate) fn json_path(
-    setting: &str,
-    path: &str,
-) -> Result<serde_json_path::JsonPath, PlanError> {
+pub(crate) fn json_path(setting: &str, path: &str) -> Result<serde_json_path::JsonPath, PlanError> {
     serde_json_path::JsonPath::parse(path).map_err(|error| PlanError::setting(setting, error))
 }
 

@@ -28,10 +28,10 @@ const RATE: u32 = 1_000;
 pub struct Plan {
     pub(crate) profile: &'static Profile,
     pub(crate) operations: Vec<Operation>,
-    /// Restarts the server under test. It returns after the server has been killed; the probe waits
-    /// until the server responds again.
+    /// A shell command that kills the server and starts it again. The probe then waits until the server
+    /// responds.
     pub(crate) restart_command: Option<String>,
-    /// A shell command that kills the server and starts it again.
+    /// The start of the random numbers. Two runs with the same seed send the same payloads.
     pub(crate) seed: u64,
     pub(crate) requests_max: u64,
     pub(crate) rate: NonZeroU32,
@@ -117,7 +117,7 @@ pub enum PlanError {
         /// The file.
         path: PathBuf,
         /// The place and the reason.
-        source: serde_path_to_error::Error<toml::de::Error>,
+        source: Box<serde_path_to_error::Error<toml::de::Error>>,
     },
 }
 
@@ -138,8 +138,7 @@ pub(crate) fn target(setting: &str, url: &str) -> Result<Target, PlanError> {
 
 /// Parses a header of a plan: `Name: value`.
 pub(crate) fn header(setting: &str, text: &str) -> Result<(String, String), PlanError> {
-    let wrong =
-        || PlanError::setting(setting, format!("expected \"Name: value\", got {text:?}"));
+    let wrong = || PlanError::setting(setting, format!("expected \"Name: value\", got {text:?}"));
     let (name, value) = text.split_once(':').ok_or_else(wrong)?;
     let name = name.trim();
     let value = value.trim();
@@ -173,13 +172,13 @@ impl Plan {
             path: path.to_owned(),
             source,
         })?;
-        let parsed = serde_path_to_error::deserialize(toml::Deserializer::parse(&text).map_err(
-            |error| PlanError::setting(&path.display().to_string(), error),
-        )?);
-        let file: FilePlan = parsed.map_err(|source| PlanError::Toml {
-            path: path.to_owned(),
-            source,
-        })?;
+        let toml = toml::Deserializer::parse(&text)
+            .map_err(|error| PlanError::setting(&path.display().to_string(), error))?;
+        let file: FilePlan =
+            serde_path_to_error::deserialize(toml).map_err(|source| PlanError::Toml {
+                path: path.to_owned(),
+                source: Box::new(source),
+            })?;
         file.into_plan(path.parent().unwrap_or_else(|| std::path::Path::new(".")))
     }
 
@@ -242,7 +241,12 @@ impl Operation {
 
     /// Whether the payload is JSON.
     pub(crate) fn is_json(&self) -> bool {
-        let essence = self.content_type.split(';').next().unwrap_or_default().trim();
+        let essence = self
+            .content_type
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim();
         essence.eq_ignore_ascii_case("application/json") || essence.ends_with("+json")
     }
 

@@ -41,8 +41,9 @@ impl Vary {
                 let text = payload.text().ok_or("the body is not text")?;
                 let value = json_text::value(text, pointer)
                     .ok_or_else(|| format!("the body has no member {pointer}"))?;
-                let other = other_json(value)
-                    .ok_or_else(|| format!("{pointer} is neither a number, a string nor a boolean"))?;
+                let other = other_json(value).ok_or_else(|| {
+                    format!("{pointer} is neither a number, a string nor a boolean")
+                })?;
                 let body = json_text::replaced(text, pointer, &other)
                     .ok_or_else(|| format!("the body has no member {pointer}"))?;
                 Ok(payload.with_body(body))
@@ -135,7 +136,9 @@ mod tests {
     #[track_caller]
     fn check(vary: &str, body: &str, expected: &str) {
         let vary: Vary = vary.parse().expect("a valid place");
-        let other = vary.apply(&payload(body)).expect("the payload can be varied");
+        let other = vary
+            .apply(&payload(body))
+            .expect("the payload can be varied");
         assert_eq!(other.text(), Some(expected));
     }
 
@@ -151,7 +154,9 @@ mod tests {
     #[test]
     fn a_query_parameter_is_varied() {
         let vary: Vary = "query:cur".parse().expect("a valid place");
-        let other = vary.apply(&payload("{}")).expect("the payload can be varied");
+        let other = vary
+            .apply(&payload("{}"))
+            .expect("the payload can be varied");
         assert_eq!(other.target.path_and_query(), "/orders?cur=EURx");
     }
 

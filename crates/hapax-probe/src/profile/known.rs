@@ -34,7 +34,11 @@ const HAPAX: Profile = Profile {
     replays_headers: Some(true),
     scoped_by_principal: Some(true),
     scoped_by_operation: Some(true),
-    markers: &["idempotency-key", "idempotency-status", "idempotent-replayed"],
+    markers: &[
+        "idempotency-key",
+        "idempotency-status",
+        "idempotent-replayed",
+    ],
 };
 
 const IETF: Profile = Profile {
@@ -45,7 +49,7 @@ const IETF: Profile = Profile {
         url: "https://datatracker.ietf.org/doc/html/draft-ietf-httpapi-idempotency-key-header-07",
         version: "draft 07, 15 October 2025",
     },
-    key: KeyForm::Text,
+    key: KeyForm::Quoted,
     missing: Missing::PerOperation(refusal(&[400], None)),
     invalid: None,
     quoted_is_bare: None,
@@ -62,7 +66,11 @@ const IETF: Profile = Profile {
     replays_headers: None,
     scoped_by_principal: None,
     scoped_by_operation: None,
-    markers: &["idempotency-key", "idempotency-status", "idempotent-replayed"],
+    markers: &[
+        "idempotency-key",
+        "idempotency-status",
+        "idempotent-replayed",
+    ],
 };
 
 const STRIPE: Profile = Profile {
@@ -90,7 +98,11 @@ const STRIPE: Profile = Profile {
     replays_headers: None,
     scoped_by_principal: None,
     scoped_by_operation: None,
-    markers: &["idempotency-key", "idempotency-status", "idempotent-replayed"],
+    markers: &[
+        "idempotency-key",
+        "idempotency-status",
+        "idempotent-replayed",
+    ],
 };
 
 const ACP: Profile = Profile {
@@ -118,7 +130,11 @@ const ACP: Profile = Profile {
     replays_headers: None,
     scoped_by_principal: None,
     scoped_by_operation: None,
-    markers: &["idempotency-key", "idempotency-status", "idempotent-replayed"],
+    markers: &[
+        "idempotency-key",
+        "idempotency-status",
+        "idempotent-replayed",
+    ],
 };
 
 const UCP: Profile = Profile {
@@ -143,7 +159,11 @@ const UCP: Profile = Profile {
     replays_headers: None,
     scoped_by_principal: None,
     scoped_by_operation: None,
-    markers: &["idempotency-key", "idempotency-status", "idempotent-replayed"],
+    markers: &[
+        "idempotency-key",
+        "idempotency-status",
+        "idempotent-replayed",
+    ],
 };
 
 const ADCP: Profile = Profile {
@@ -158,7 +178,7 @@ const ADCP: Profile = Profile {
     missing: Missing::Refused(refusal(&[], None)),
     invalid: None,
     quoted_is_bare: None,
-    equality: Equality::CanonicalJson,
+    equality: Equality::Rfc8785,
     mismatch: refusal(&[], Some("IDEMPOTENCY_CONFLICT")),
     mismatch_while_running: Some(true),
     in_flight: Some(InFlight {
@@ -171,7 +191,11 @@ const ADCP: Profile = Profile {
     replays_headers: None,
     scoped_by_principal: None,
     scoped_by_operation: None,
-    markers: &["idempotency-key", "idempotency-status", "idempotent-replayed"],
+    markers: &[
+        "idempotency-key",
+        "idempotency-status",
+        "idempotent-replayed",
+    ],
 };
 
 const ICEBERG: Profile = Profile {
@@ -196,5 +220,9 @@ const ICEBERG: Profile = Profile {
     replays_headers: None,
     scoped_by_principal: None,
     scoped_by_operation: None,
-    markers: &["idempotency-key", "idempotency-status", "idempotent-replayed"],
+    markers: &[
+        "idempotency-key",
+        "idempotency-status",
+        "idempotent-replayed",
+    ],
 };

@@ -7,7 +7,7 @@ mod known;
 
 use serde::Serialize;
 
-use crate::{http::Answer, plan::PlanError};
+use crate::http::Answer;
 
 pub(crate) use known::PROFILES;
 
@@ -61,6 +61,8 @@ pub(crate) struct Source {
 pub(crate) enum KeyForm {
     /// Any string of visible ASCII characters.
     Text,
+    /// A string of a structured field, in quotes.
+    Quoted,
     /// A UUID of version 7.
     UuidV7,
 }
@@ -98,6 +100,9 @@ pub(crate) enum Equality {
     Raw,
     /// The same JSON value; numbers as they are written.
     CanonicalJson,
+    /// The same canonical form by RFC 8785, which writes numbers as ECMAScript does: 1 and 1.0 are the
+    /// same number, and so are 2^53 and 2^53 + 1.
+    Rfc8785,
     /// The same JSON value; numbers by value.
     JsonByValue,
     /// The specification does not say, or leaves it to the server.
@@ -161,13 +166,13 @@ impl Refusal {
 
 impl Profile {
     /// Returns the profile of this name.
-    pub(crate) fn named(name: &str) -> Result<&'static Self, PlanError> {
+    ///
+    /// # Errors
+    /// Fails with the names that exist.
+    pub(crate) fn named(name: &str) -> Result<&'static Self, String> {
         PROFILES.iter().find(|it| it.name == name).ok_or_else(|| {
             let names: Vec<&str> = PROFILES.iter().map(|it| it.name).collect();
-            PlanError::setting(
-                "profile",
-                format!("expected one of {}, got {name:?}", names.join(", ")),
-            )
+            format!("expected one of {}, got {name:?}", names.join(", "))
         })
     }
 
@@ -190,10 +195,11 @@ impl Profile {
 
     fn shares_status(&self) -> bool {
         self.in_flight.as_ref().is_some_and(|it| {
-            it.refusal
-                .statuses
-                .iter()
-                .any(|status| self.mismatch.statuses.contains(status))
+            // Without statuses, any 4xx status is allowed.
+            let (ours, theirs) = (it.refusal.statuses, self.mismatch.statuses);
+            ours.is_empty()
+                || theirs.is_empty()
+                || ours.iter().any(|status| theirs.contains(status))
         })
     }
 
@@ -265,9 +271,19 @@ mod tests {
     }
 
     #[test]
+    fn without_statuses_the_code_decides() {
+        let adcp = profile("adcp");
+        let running = answer(409, "IDEMPOTENCY_IN_FLIGHT", true);
+        let mismatch = answer(409, "IDEMPOTENCY_CONFLICT", false);
+        assert!(adcp.is_in_flight(&running) && !adcp.is_mismatch(&running));
+        assert!(adcp.is_mismatch(&mismatch) && !adcp.is_in_flight(&mismatch));
+        assert!(!adcp.is_in_flight(&answer(400, "INVALID", false)));
+    }
+
+    #[test]
     fn an_unknown_profile_is_named() {
         let error = Profile::named("iets").expect_err("no such profile");
-        assert!(error.to_string().contains("\"iets\""), "{error}");
+        assert!(error.contains("\"iets\""), "{error}");
     }
 
     #[test]

@@ -1,9 +1,11 @@
-//! Reports: as text, JSON, JUnit XML and SARIF.
+//! Reports: as text, JSON, `JUnit` XML and SARIF.
 
 mod text;
 mod json;
 mod junit;
 mod sarif;
+#[cfg(test)]
+mod sample;
 
 use std::time::Duration;
 

@@ -20,6 +20,7 @@ mod test_event;
 mod listen;
 mod mask;
 mod send;
+mod probe;
 mod secrets;
 pub(crate) mod config;
 mod completions;
@@ -127,6 +128,11 @@ enum Verb {
         after_help = "Example:\n  hapax send https://api.example.com/orders -d @order.json --key order-4711"
     )]
     Send(Box<send::Args>),
+    /// Test from outside whether an HTTP server keeps the promise of Idempotency-Key
+    #[command(
+        after_help = "Example:\n  hapax probe http://127.0.0.1:8080/orders --body order.json --vary /amount --profile ietf"
+    )]
+    Probe(Box<hapax_probe::Arguments>),
     /// Mask personal data and secrets in a text before you share it
     #[command(after_help = "Example:\n  journalctl -u shop | hapax mask > shop.log")]
     Mask(mask::Args),
@@ -267,6 +273,7 @@ pub(crate) fn run(
         Verb::Completions(args) => return completions::run(&args, output),
         Verb::Man(args) => return man::run(&args),
         Verb::Secrets(args) => return secrets::run(&args, output),
+        Verb::Probe(args) => return probe::run(*args, output),
         Verb::Config(args) => return config::run(&args, &again, output),
         verb => verb,
     };
@@ -309,9 +316,11 @@ async fn dispatch(verb: Verb, context: Context) -> Result<ExitCode, Failure> {
         Verb::Listen(args) => listen::run(*args, context).await,
         Verb::Send(args) => send::run(*args, context).await,
         Verb::Mask(args) => mask::run(&args, &context),
-        Verb::Config(_) | Verb::Completions(_) | Verb::Man(_) | Verb::Secrets(_) => {
-            unreachable!("they ran without settings")
-        }
+        Verb::Config(_)
+        | Verb::Completions(_)
+        | Verb::Man(_)
+        | Verb::Secrets(_)
+        | Verb::Probe(_) => unreachable!("they ran without settings"),
     }
 }
 

@@ -23,6 +23,14 @@ const HEAD: &str = "\
 What `--help` says of every verb, as it is printed; [the command line](cli.md) says what holds for all of them. This page
 is written by a test: `UPDATE_EXPECT=1 cargo nextest run -p hapax-server pages::`.
 ";
+/// The text before the checks of the probe.
+const CHECKS_HEAD: &str = "\
+# Checks of the probe
+
+What `hapax probe --list` prints; [the probe](probe.md) explains verdicts and plans. The first part of an id is the group
+of the check. `--only` and `--skip` take ids and groups. This page is written by a test:
+`UPDATE_EXPECT=1 cargo nextest run -p hapax-server pages::`.
+";
 /// Options of every command, which are listed once.
 const GLOBAL: [&str; 7] = [
     "--config",
@@ -47,6 +55,30 @@ fn the_page_of_commands_is_what_the_binary_says() {
         page.push_str(&section);
     }
     expect_file!["../../../../docs/reference/commands.md"].assert_eq(&page);
+}
+
+#[test]
+fn the_page_of_checks_is_what_the_probe_lists() {
+    let list = run(&["probe", "--list", "--json"]).ended(0).stdout;
+    let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+    let rows = |list: &serde_json::Value, first: &str, others: &[&str]| -> String {
+        let row = |item: &serde_json::Value| {
+            let cells: Vec<_> = others
+                .iter()
+                .map(|it| item[*it].as_str().unwrap())
+                .collect();
+            let name = item[first].as_str().unwrap();
+            format!("| `{name}` | {} |\n", cells.join(" | "))
+        };
+        list.as_array().unwrap().iter().map(row).collect()
+    };
+    let checks = rows(&list["checks"], "id", &["asks"]);
+    let profiles = rows(&list["profiles"], "name", &["title", "version", "source"]);
+    let page = format!(
+        "{CHECKS_HEAD}\n## Checks\n| id | asks |\n|---|---|\n{checks}\n## Profiles\n\
+         | name | specification | version | source |\n|---|---|---|---|\n{profiles}"
+    );
+    expect_file!["../../../../docs/reference/probe-checks.md"].assert_eq(&page);
 }
 
 #[test]

@@ -1,0 +1,613 @@
+//! Group `header`: how the server reads the header `Idempotency-Key`.
+//!
+//! A key that is not valid is refused without an effect if the profile says so. If the profile is
+//! silent, the check reports what the server did, and only a server error is a failure. Two keys that
+//! differ in any byte are two keys in every profile.
+//!
+//! The vectors of structured-field strings are those of RFC 9651, each after a new key.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::{
+    checks::{Check, Running},
+    http::{Answer, Failure, Request},
+    profile::{KeyForm, Missing, Refusal},
+    subject::{First, KEY, Subject},
+    verdict::{Judge, Judged, Judgement, Stop, Verdict},
+};
+
+/// How often a request is sent while the server is not available.
+const ATTEMPTS: usize = 5;
+/// A UUID of version 4.
+const UUID_V4: &str = "f47ac10b-58cc-4372-a567-0e02b2c3d479";
+/// The length of keys with a long prefix in common, and the length of that prefix.
+const LONG: usize = 200;
+const PREFIX: usize = 190;
+
+pub(crate) const CHECKS: &[Check] = &[
+    check(
+        "header.missing",
+        "A request without a key is refused or executed, as the profile says.",
+        |subject| Box::pin(missing(subject)),
+    ),
+    check("header.empty", "An empty key is refused.", |subject| {
+        Box::pin(empty(subject))
+    }),
+    check(
+        "header.too-long",
+        "A key of 256 bytes or more is refused.",
+        |subject| Box::pin(too_long(subject)),
+    ),
+    check(
+        "header.control",
+        "A key with a control character is refused.",
+        |subject| Box::pin(control(subject)),
+    ),
+    check(
+        "header.non-ascii",
+        "A key with bytes that are not ASCII is refused.",
+        |subject| Box::pin(non_ascii(subject)),
+    ),
+    check(
+        "header.twice",
+        "A request with two different keys is refused.",
+        |subject| Box::pin(twice(subject)),
+    ),
+    check(
+        "header.unterminated",
+        "A key that begins with a quote and does not end with one is refused.",
+        |subject| Box::pin(unterminated(subject)),
+    ),
+    check(
+        "header.invalid-strings",
+        "Keys that are not valid structured-field strings are refused.",
+        |subject| Box::pin(invalid_strings(subject)),
+    ),
+    check(
+        "header.valid-strings",
+        "Keys that are valid structured-field strings are accepted, and their retries are replays.",
+        |subject| Box::pin(valid_strings(subject)),
+    ),
+    check(
+        "header.quoted-is-bare",
+        "A key in quotes is the same key as without quotes.",
+        |subject| Box::pin(quoted_is_bare(subject)),
+    ),
+    check(
+        "header.parameters",
+        "Parameters after a quoted key do not make it another key.",
+        |subject| Box::pin(parameters(subject)),
+    ),
+    check(
+        "header.escapes",
+        "An escaped quote is a part of the key, and the key goes on after it.",
+        |subject| Box::pin(escapes(subject)),
+    ),
+    check(
+        "header.case-sensitive",
+        "Two keys that differ in the case of a letter are two keys.",
+        |subject| Box::pin(case_sensitive(subject)),
+    ),
+    check(
+        "header.long-prefix",
+        "Two long keys that differ in their last bytes only are two keys.",
+        |subject| Box::pin(long_prefix(subject)),
+    ),
+    check(
+        "header.uuid-version",
+        "A key that is not a UUID of version 7 is refused.",
+        |subject| Box::pin(uuid_version(subject)),
+    ),
+];
+
+const fn check(
+    id: &'static str,
+    asks: &'static str,
+    run: for<'a> fn(&'a Subject<'a>) -> Running<'a>,
+) -> Check {
+    Check {
+        id,
+        asks,
+        needs: &[],
+        run,
+    }
+}
+
+/// A value of the header that is not a valid key.
+struct Invalid {
+    what: &'static str,
+    values: Vec<Vec<u8>>,
+    /// Whether HTTP itself does not allow the value, so that a server may refuse it in its own way.
+    by_http: bool,
+    /// Whether a server may refuse the value as if there were none.
+    as_missing: bool,
+}
+
+impl Invalid {
+    fn new(what: &'static str, value: impl Into<Vec<u8>>) -> Self {
+        Self {
+            what,
+            values: vec![value.into()],
+            by_http: false,
+            as_missing: false,
+        }
+    }
+}
+
+async fn missing(subject: &Subject<'_>) -> Judged {
+    let before = subject.effects().await?;
+    let request = subject.without_key(&subject.payload());
+    let answer = response(subject, &request).await?;
+    let made = subject.effects_since(before).await?;
+    // If a request with a key is refused too, the missing key is not the reason.
+    subject.accepted().await?;
+    let mut judge = Judge::new();
+    judge.require(answer.status < 500, || {
+        format!("without a key: the server responds {}", answer.describe())
+    });
+    let (refusal, noted) = match subject.profile().missing {
+        Missing::PerOperation(_) if answer.is_success() => (None, true),
+        Missing::Refused(refusal) | Missing::PerOperation(refusal) => (Some(refusal), false),
+        Missing::Optional => (None, !answer.is_success()),
+    };
+    match refusal {
+        Some(refusal) => {
+            require_refusal(&mut judge, refusal, &answer, "without a key");
+            no_effect(&mut judge, made);
+        }
+        None if answer.is_success() => judge.saw("executed without protection"),
+        None => judge.saw(format!("without a key: {}", outcome(&answer))),
+    }
+    Ok(judged(judge, noted))
+}
+
+async fn empty(subject: &Subject<'_>) -> Judged {
+    let nothing = Invalid {
+        as_missing: true,
+        ..Invalid::new("an empty value", "")
+    };
+    let quoted = Invalid::new("an empty string in quotes", "\"\"");
+    refused(subject, &[nothing, quoted]).await
+}
+
+async fn too_long(subject: &Subject<'_>) -> Judged {
+    let of = |what, length| Invalid::new(what, padded(&subject.key(), length, 'x'));
+    refused(subject, &[of("300 bytes", 300), of("256 bytes", 256)]).await
+}
+
+async fn control(subject: &Subject<'_>) -> Judged {
+    let tab = Invalid::new("a tab", format!("{}\tx", subject.key()));
+    let control = Invalid {
+        by_http: true,
+        ..Invalid::new("the byte 01", format!("{}\u{1}x", subject.key()))
+    };
+    refused(subject, &[tab, control]).await
+}
+
+async fn non_ascii(subject: &Subject<'_>) -> Judged {
+    let value = format!("{}-\u{e9}\u{4e2d}", subject.key());
+    refused(subject, &[Invalid::new("UTF-8", value)]).await
+}
+
+async fn twice(subject: &Subject<'_>) -> Judged {
+    let keys = Invalid {
+        values: vec![subject.key().into_bytes(), subject.key().into_bytes()],
+        ..Invalid::new("two keys", "")
+    };
+    refused(subject, &[keys]).await
+}
+
+async fn unterminated(subject: &Subject<'_>) -> Judged {
+    let value = format!("\"{}", subject.key());
+    refused(subject, &[Invalid::new("no quote at the end", value)]).await
+}
+
+async fn invalid_strings(subject: &Subject<'_>) -> Judged {
+    if let Some(skipped) = uuid_only(subject) {
+        return Ok(skipped);
+    }
+    let of = |what, before: &str, after: &str| {
+        Invalid::new(what, format!("{before}{}{after}", subject.key()))
+    };
+    let cases = [
+        of("a backslash before a comma", "\"", " \\,\""),
+        of("a backslash at the end", "\"", "\\"),
+        of("an escaped quote at the end", "\"", "\\\""),
+        of("single quotes", "'", " foo bar'"),
+        of("text after the string", "\"", "\" foo"),
+    ];
+    refused(subject, &cases).await
+}
+
+async fn uuid_version(subject: &Subject<'_>) -> Judged {
+    if subject.profile().key != KeyForm::UuidV7 {
+        return Ok(Judgement::skipped("the profile does not require UUIDs"));
+    }
+    let cases = [
+        Invalid::new("a UUID of version 4", UUID_V4),
+        Invalid::new("not a UUID", "probe"),
+    ];
+    refused(subject, &cases).await
+}
+
+/// Sends requests with keys that are not valid, and judges the responses.
+async fn refused(subject: &Subject<'_>, cases: &[Invalid]) -> Judged {
+    let before = subject.effects().await?;
+    let mut judge = Judge::new();
+    let mut noted = false;
+    for case in cases {
+        let mut request = subject.without_key(&subject.payload());
+        for value in &case.values {
+            request = request.header(KEY, value.clone());
+        }
+        noted |= match available(subject, &request).await? {
+            Ok(answer) => judge_invalid(subject, &mut judge, case, &answer),
+            Err(Failure::Ended(_)) if case.by_http => {
+                judge.saw(format!("{}: refused", case.what));
+                false
+            }
+            Err(failure) => return Err(no_response(&request, failure)),
+        };
+    }
+    if !noted {
+        no_effect(&mut judge, subject.effects_since(before).await?);
+    }
+    // If a request with a valid key is refused too, these keys are not the reason.
+    subject.accepted().await?;
+    Ok(judged(judge, noted))
+}
+
+/// Judges the response to a key that is not valid. Returns whether the profile is silent about it.
+fn judge_invalid(
+    subject: &Subject<'_>,
+    judge: &mut Judge,
+    case: &Invalid,
+    answer: &Answer,
+) -> bool {
+    let what = case.what;
+    judge.require(answer.status < 500, || {
+        format!("{what}: the server responds {}", answer.describe())
+    });
+    let as_missing = case.as_missing.then_some(subject.profile().missing);
+    let is_missing = match as_missing {
+        Some(Missing::Refused(refusal) | Missing::PerOperation(refusal)) => refusal.allows(answer),
+        Some(Missing::Optional) | None => false,
+    };
+    if is_missing || (case.by_http && (400..500).contains(&answer.status)) {
+        judge.saw(format!("{what}: refused"));
+        return false;
+    }
+    match subject.profile().invalid {
+        Some(refusal) => require_refusal(judge, refusal, answer, what),
+        None => judge.saw(format!("{what}: {}", outcome(answer))),
+    }
+    subject.profile().invalid.is_none()
+}
+
+async fn quoted_is_bare(subject: &Subject<'_>) -> Judged {
+    let before = subject.effects().await?;
+    let first = subject.accepted().await?;
+    let again = format!("\"{}\"", first.key());
+    same_key(subject, before, &first, &again, "the key in quotes").await
+}
+
+async fn parameters(subject: &Subject<'_>) -> Judged {
+    let before = subject.effects().await?;
+    let quoted = format!("\"{}\"", subject.key());
+    match first_under(subject, &quoted).await? {
+        Ok(first) => {
+            let again = format!("{quoted};a=1");
+            same_key(subject, before, &first, &again, "the key with a parameter").await
+        }
+        Err(answer) => {
+            let mut judge = Judge::new();
+            let noted = not_accepted(subject, &mut judge, "a key in quotes", &answer).await?;
+            Ok(judged(judge, noted))
+        }
+    }
+}
+
+/// Retries a request with another form of its key.
+async fn same_key(
+    subject: &Subject<'_>,
+    before: Option<u64>,
+    first: &First,
+    again: &str,
+    what: &str,
+) -> Judged {
+    let request = first.request.clone().replace_header(KEY, again.as_bytes());
+    let retry = subject.settled(&request).await?;
+    let made = subject.effects_since(before).await?;
+    let same = subject.is_replay(&first.answer, &retry) && made.is_none_or(|made| made == 1);
+    let required = subject.profile().quoted_is_bare == Some(true);
+    let mut judge = Judge::new();
+    judge.require(retry.status < 500 && (same || !required), || {
+        let made = made.map_or_else(String::new, |made| format!(", and {made} effects"));
+        format!("{what} got {}{made}, expected a replay", retry.describe())
+    });
+    judge.saw(match (same, retry.is_success()) {
+        (true, _) => format!("{what} is the same key"),
+        (false, true) => format!("{what} is another key"),
+        (false, false) => format!("{what} is refused with {}", retry.status),
+    });
+    Ok(judged(judge, !required))
+}
+
+async fn valid_strings(subject: &Subject<'_>) -> Judged {
+    if let Some(skipped) = uuid_only(subject) {
+        return Ok(skipped);
+    }
+    let cases = [
+        ("spaces", "\"", " foo bar\""),
+        ("an escaped backslash", "\"", " b\\\\a\""),
+        ("escaped quotes", "\"", " \\\"b\\\"\""),
+        ("a comma and a semicolon", "\"", ",a;b=c\""),
+        ("spaces around the quotes", "  \"", "\"  "),
+    ];
+    let before = subject.effects().await?;
+    let mut judge = Judge::new();
+    let mut noted = false;
+    let mut accepted = 0;
+    for (what, before_key, after_key) in cases {
+        let value = format!("{before_key}{}{after_key}", subject.key());
+        match first_under(subject, &value).await? {
+            Ok(first) => {
+                accepted += 1;
+                require_replay(subject, &mut judge, &first, what).await?;
+            }
+            Err(answer) => noted |= not_accepted(subject, &mut judge, what, &answer).await?,
+        }
+    }
+    // A refused key leads to a request with another key, whose effect is not counted here.
+    if accepted == cases.len() as u64 && subject.operation.oracle.is_some() {
+        judge.effects(subject.effects_since(before).await?, accepted);
+    }
+    Ok(judged(judge, noted))
+}
+
+async fn escapes(subject: &Subject<'_>) -> Judged {
+    if let Some(skipped) = uuid_only(subject) {
+        return Ok(skipped);
+    }
+    let key = subject.key();
+    let [one, two] = ["a", "b"].map(|end| format!("\"{key}\\\"{end}\""));
+    let mut judge = Judge::new();
+    let before = subject.effects().await?;
+    let noted = match first_under(subject, &one).await? {
+        Ok(first) => {
+            require_replay(subject, &mut judge, &first, "an escaped quote").await?;
+            let what = "two keys that differ after an escaped quote";
+            require_another(subject, &mut judge, before, (&first, two.as_str()), what).await?;
+            false
+        }
+        Err(answer) => not_accepted(subject, &mut judge, "an escaped quote", &answer).await?,
+    };
+    Ok(judged(judge, noted))
+}
+
+async fn case_sensitive(subject: &Subject<'_>) -> Judged {
+    let key = subject.key();
+    let keys = ["a", "A"].map(|end| format!("{key}-{end}"));
+    two_keys(subject, &keys, "two keys that differ in case").await
+}
+
+async fn long_prefix(subject: &Subject<'_>) -> Judged {
+    let prefix = padded(&subject.key(), PREFIX, 'x');
+    let keys = ['a', 'b'].map(|end| padded(&prefix, LONG, end));
+    two_keys(subject, &keys, "two keys with 190 bytes in common").await
+}
+
+/// Requires that a request under each of two keys is executed.
+async fn two_keys(subject: &Subject<'_>, [one, two]: &[String; 2], what: &str) -> Judged {
+    if let Some(skipped) = uuid_only(subject) {
+        return Ok(skipped);
+    }
+    let before = subject.effects().await?;
+    let mut judge = Judge::new();
+    match first_under(subject, one).await? {
+        Ok(first) => {
+            require_another(subject, &mut judge, before, (&first, two.as_str()), what).await?
+        }
+        Err(answer) => return Err(Stop::NotAccepted(answer.describe())),
+    }
+    Ok(judge.judgement())
+}
+
+/// Requires that a request under another key than that of `first` is executed.
+///
+/// It has a new payload, so that no rule about equal payloads refuses it.
+async fn require_another(
+    subject: &Subject<'_>,
+    judge: &mut Judge,
+    before: Option<u64>,
+    (first, key): (&First, &str),
+    what: &str,
+) -> Result<(), Stop> {
+    let request = subject
+        .without_key(&subject.payload())
+        .header(KEY, key.as_bytes());
+    let second = subject.settled(&request).await?;
+    if subject.profile().is_mismatch(&second) {
+        judge.require(false, || {
+            format!(
+                "{what} are one key: the second one got {}",
+                second.describe()
+            )
+        });
+        return Ok(());
+    }
+    if !second.is_success() {
+        judge.missing(format!("the second of {what} got {}", second.describe()));
+        return Ok(());
+    }
+    let made = subject.effects_since(before).await?;
+    if made.is_some() {
+        judge.effects(made, 2);
+    } else if subject.is_replay(&first.answer, &second) {
+        judge.missing(format!(
+            "the responses to {what} are equal, and the plan does not say how effects are counted"
+        ));
+    } else {
+        judge.saw("two different responses");
+    }
+    Ok(())
+}
+
+/// Requires that a retry of `first` is a replay.
+async fn require_replay(
+    subject: &Subject<'_>,
+    judge: &mut Judge,
+    first: &First,
+    what: &str,
+) -> Result<(), Stop> {
+    let replay = subject.settled(&first.request).await?;
+    judge.require(subject.is_replay(&first.answer, &replay), || {
+        format!("{what}: the retry got {}", replay.describe())
+    });
+    judge.saw(format!("{what}: accepted"));
+    Ok(())
+}
+
+/// Judges that a key was not accepted which is a valid structured-field string. Returns whether the
+/// profile is silent about such keys.
+async fn not_accepted(
+    subject: &Subject<'_>,
+    judge: &mut Judge,
+    what: &str,
+    answer: &Answer,
+) -> Result<bool, Stop> {
+    // If a request with a bare key is refused too, the form of the key is not the reason.
+    subject.accepted().await?;
+    let required = subject.profile().quoted_is_bare == Some(true);
+    judge.require(answer.status < 500 && !required, || {
+        format!("{what}: the server responds {}", answer.describe())
+    });
+    judge.saw(format!("{what}: {}", outcome(answer)));
+    Ok(!required)
+}
+
+/// Sends a first request with this value of the header, and returns the response as the error if it
+/// was not accepted.
+async fn first_under(subject: &Subject<'_>, value: &str) -> Result<Result<First, Answer>, Stop> {
+    let payload = subject.payload();
+    let request = subject.without_key(&payload).header(KEY, value.as_bytes());
+    let answer = response(subject, &request).await?;
+    Ok(if answer.is_success() {
+        Ok(First {
+            request,
+            payload,
+            answer,
+        })
+    } else {
+        Err(answer)
+    })
+}
+
+/// Sends a request, which has to get a response.
+async fn response(subject: &Subject<'_>, request: &Request) -> Result<Answer, Stop> {
+    available(subject, request)
+        .await?
+        .map_err(|failure| no_response(request, failure))
+}
+
+/// Sends a request, a few times if the server is not available.
+async fn available(
+    subject: &Subject<'_>,
+    request: &Request,
+) -> Result<Result<Answer, Failure>, Stop> {
+    let mut last = subject.exchange(request, None).await?;
+    for _ in 1..ATTEMPTS {
+        let is_temporary = last
+            .as_ref()
+            .is_ok_and(|answer| matches!(answer.status, 429 | 502..=504));
+        if !is_temporary {
+            break;
+        }
+        sleep(Duration::from_millis(100)).await;
+        last = subject.exchange(request, None).await?;
+    }
+    Ok(last)
+}
+
+fn no_response(request: &Request, failure: Failure) -> Stop {
+    Stop::NoResponse {
+        request: request.describe(),
+        failure,
+    }
+}
+
+fn require_refusal(judge: &mut Judge, refusal: Refusal, answer: &Answer, what: &str) {
+    judge.require(refusal.allows(answer), || {
+        format!(
+            "{what}: expected {}, got {}",
+            refusal.describe(),
+            answer.describe()
+        )
+    });
+    judge.saw(format!("{what}: refused"));
+}
+
+/// Requires that there was no effect, if effects are counted.
+fn no_effect(judge: &mut Judge, made: Option<u64>) {
+    if made.is_some() {
+        judge.effects(made, 0);
+    }
+}
+
+/// Returns what a response means, without its text.
+fn outcome(answer: &Answer) -> String {
+    if answer.is_success() {
+        format!("executed ({})", answer.status)
+    } else {
+        format!("not executed ({})", answer.status)
+    }
+}
+
+/// Returns the judgement, as a note if the profile is silent about what was seen.
+fn judged(judge: Judge, noted: bool) -> Judgement {
+    let judgement = judge.judgement();
+    if noted && judgement.verdict == Verdict::Pass {
+        Judgement::note(judgement.seen)
+    } else {
+        judgement
+    }
+}
+
+/// Returns a judgement if the profile allows UUIDs only, so that no other key can be tried.
+fn uuid_only(subject: &Subject<'_>) -> Option<Judgement> {
+    (subject.profile().key == KeyForm::UuidV7)
+        .then(|| Judgement::skipped("the profile allows UUIDs only"))
+}
+
+/// Returns a text of this length that begins with `text`.
+fn padded(text: &str, length: usize, with: char) -> String {
+    text.chars()
+        .chain(std::iter::repeat(with))
+        .take(length)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn padded_keys_have_their_length_and_prefix() {
+        let prefix = padded("key", PREFIX, 'x');
+        let [one, two] = ['a', 'b'].map(|end| padded(&prefix, LONG, end));
+        assert_eq!((one.len(), two.len()), (LONG, LONG));
+        assert_eq!(one.get(..PREFIX), two.get(..PREFIX));
+        assert_ne!(one, two);
+    }
+
+    #[test]
+    fn a_note_does_not_hide_a_violation() {
+        let mut judge = Judge::new();
+        judge.require(false, || "a server error".to_owned());
+        assert_eq!(judged(judge, true).verdict, Verdict::Fail);
+        assert_eq!(judged(Judge::new(), true).verdict, Verdict::Note);
+        assert_eq!(judged(Judge::new(), false).verdict, Verdict::Pass);
+    }
+}

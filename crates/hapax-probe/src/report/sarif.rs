@@ -1,0 +1,156 @@
+//! The report as SARIF 2.1.0, for code scanning.
+//!
+//! Failures are errors, checks without a verdict are warnings, and notes are notes. Checks that passed
+//! or were skipped are rules without a result.
+
+use serde_json::{Value, json};
+
+use crate::{
+    report::{Finding, Report},
+    verdict::Verdict,
+};
+
+const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
+const INFORMATION: &str = "https://github.com/hapax-rs/hapax";
+
+pub(super) fn render(report: &Report) -> String {
+    let rules = rules(&report.findings);
+    let results: Vec<Value> = report
+        .findings
+        .iter()
+        .filter_map(|finding| result(finding, &rules))
+        .collect();
+    let described: Vec<Value> = rules.iter().map(|it| rule(it)).collect();
+    let document = json!({
+        "$schema": SCHEMA,
+        "version": "2.1.0",
+        "runs": [{
+            "tool": {
+                "driver": {
+                    "name": "hapax-probe",
+                    "version": env!("CARGO_PKG_VERSION"),
+                    "informationUri": INFORMATION,
+                    "rules": described,
+                },
+            },
+            "properties": { "profile": report.profile.name, "seed": report.seed },
+            "results": results,
+        }],
+    });
+    format!("{document:#}\n")
+}
+
+/// Returns the first finding of each check.
+fn rules(findings: &[Finding]) -> Vec<&Finding> {
+    let mut rules: Vec<&Finding> = Vec::new();
+    for finding in findings {
+        if rules.iter().all(|it| it.id != finding.id) {
+            rules.push(finding);
+        }
+    }
+    rules
+}
+
+fn rule(finding: &Finding) -> Value {
+    json!({
+        "id": finding.id,
+        "shortDescription": { "text": finding.asks },
+        "help": { "text": format!("The rule is from {}.", finding.source) },
+        "helpUri": finding.source_url,
+        "properties": { "tags": [finding.group] },
+    })
+}
+
+fn result(finding: &Finding, rules: &[&Finding]) -> Option<Value> {
+    let level = match finding.verdict {
+        Verdict::Fail => "error",
+        Verdict::Unknown => "warning",
+        Verdict::Note => "note",
+        Verdict::Pass | Verdict::Skipped => return None,
+    };
+    let index = rules.iter().position(|it| it.id == finding.id)?;
+    Some(json!({
+        "ruleId": finding.id,
+        "ruleIndex": index,
+        "level": level,
+        "message": { "text": format!("{}: {}", finding.operation, finding.seen) },
+        "locations": [{
+            // Services that show SARIF reject a result without a file. The operation has none, so its
+            // name is the path.
+            "physicalLocation": {
+                "artifactLocation": { "uri": path(&finding.operation) },
+                "region": { "startLine": 1 },
+            },
+            "logicalLocations": [{ "fullyQualifiedName": finding.operation }],
+        }],
+        "partialFingerprints": { "check/v1": format!("{} {}", finding.operation, finding.id) },
+        "properties": { "commands": finding.commands },
+    }))
+}
+
+/// Returns the name of an operation as a relative URI.
+fn path(operation: &str) -> String {
+    let mut path = String::from("operations");
+    for segment in operation.split('/').filter(|it| !it.is_empty()) {
+        path.push('/');
+        path.extend(url::form_urlencoded::byte_serialize(segment.as_bytes()));
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sample;
+
+    fn document() -> Value {
+        serde_json::from_str(&render(&sample::report())).expect("valid JSON")
+    }
+
+    #[test]
+    fn failures_are_errors_and_passed_checks_have_no_result() {
+        let document = document();
+        let results = document["runs"][0]["results"]
+            .as_array()
+            .expect("a list of results");
+        let levels: Vec<(&str, &str)> = results
+            .iter()
+            .filter_map(|it| Some((it["ruleId"].as_str()?, it["level"].as_str()?)))
+            .collect();
+        assert_eq!(
+            levels,
+            [
+                ("replay.body", "error"),
+                ("replay.effect", "warning"),
+                ("replay.cookies", "note"),
+            ]
+        );
+        assert_eq!(
+            results[0]["message"]["text"],
+            "/orders: the retry got 201 <\"a\" & \u{1b}[1m>"
+        );
+    }
+
+    #[test]
+    fn each_result_points_to_its_rule() {
+        let document = document();
+        let run = &document["runs"][0];
+        let results = run["results"].as_array().expect("a list of results");
+        for result in results {
+            let index = result["ruleIndex"].as_u64().expect("an index");
+            let index = usize::try_from(index).expect("a small number");
+            assert_eq!(
+                run["tool"]["driver"]["rules"][index]["id"],
+                result["ruleId"]
+            );
+        }
+        let rules = run["tool"]["driver"]["rules"].as_array().expect("rules");
+        assert_eq!(rules.len(), 5);
+    }
+
+    #[test]
+    fn the_name_of_an_operation_is_a_relative_uri() {
+        assert_eq!(path("/orders"), "operations/orders");
+        assert_eq!(path("a b/c?d=1"), "operations/a+b/c%3Fd%3D1");
+    }
+}
