@@ -139,10 +139,10 @@ impl Arguments {
     fn into_plan(self) -> Result<Plan, PlanError> {
         let mut plan = match &self.plan {
             Some(path) => Plan::from_file(path)?,
-            None => self.operation.into_plan(Profile::named(PROFILE)?)?,
+            None => self.operation.into_plan(profile(PROFILE)?)?,
         };
         if let Some(name) = &self.profile {
-            plan.profile = Profile::named(name)?;
+            plan.profile = profile(name)?;
         }
         if let Some(seed) = self.seed {
             plan.seed = seed;
@@ -153,6 +153,10 @@ impl Arguments {
         plan.public |= self.i_own_this;
         Ok(plan)
     }
+}
+
+fn profile(name: &str) -> Result<&'static Profile, PlanError> {
+    Profile::named(name).map_err(|problem| PlanError::setting("profile", problem))
 }
 
 fn carried_out(plan: &Plan, console: &Console) -> anyhow::Result<Report> {

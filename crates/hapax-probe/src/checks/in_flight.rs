@@ -384,7 +384,7 @@ pub(crate) async fn duplicate_at(subject: &Subject<'_>, node: Option<&Target>) -
     let again = at(subject, &request, node);
     let mut judge = Judge::new();
     let overlap = overlap(subject, &request, &again, &mut judge).await?;
-    let mut note = None;
+    let mut observed = None;
     match duplicate(subject, &overlap.during, &overlap.slow) {
         Duplicate::Served => judge.saw("the duplicate waited and got the first response"),
         Duplicate::Refused(answer) => match &subject.profile().in_flight {
@@ -398,7 +398,7 @@ pub(crate) async fn duplicate_at(subject: &Subject<'_>, node: Option<&Target>) -
                 });
                 judge.saw(format!("the duplicate was refused with {}", answer.status));
             }
-            None => note = Some(format!("the duplicate was refused with {}", answer.status)),
+            None => observed = Some(format!("the duplicate was refused with {}", answer.status)),
         },
         Duplicate::Later(answer) => {
             judge.missing(format!("the duplicate got {}", answer.describe()));
@@ -411,7 +411,7 @@ pub(crate) async fn duplicate_at(subject: &Subject<'_>, node: Option<&Target>) -
         retry.is_success() && retry.body == overlap.slow.body,
         || format!("after the first request a retry got {}", retry.describe()),
     );
-    Ok(noted(judge, note))
+    Ok(noted(judge, observed))
 }
 
 /// Judges another payload that is sent to `node` under the key of a running request.
@@ -426,7 +426,7 @@ pub(crate) async fn mismatch_at(subject: &Subject<'_>, node: Option<&Target>) ->
     let before = subject.effects().await?;
     let mut judge = Judge::new();
     let overlap = overlap(subject, &request, &other, &mut judge).await?;
-    let mut note = None;
+    let mut observed = None;
     match &overlap.during {
         Ok(answer) if answer.is_success() => judge.require(false, || {
             format!("another payload under the key got {}", answer.describe())
@@ -435,13 +435,13 @@ pub(crate) async fn mismatch_at(subject: &Subject<'_>, node: Option<&Target>) ->
             judge_mismatch(subject, answer, &overlap.slow, &mut judge);
         }
         Ok(answer) if subject.profile().is_mismatch(answer) => {
-            note = Some("another payload is a mismatch while the first request runs".to_owned());
+            observed = Some("another payload is a mismatch while the first request runs".to_owned());
         }
         Ok(answer) if subject.profile().is_in_flight(answer) => {
-            note = Some("another payload is in flight while the first request runs".to_owned());
+            observed = Some("another payload is in flight while the first request runs".to_owned());
         }
         Ok(answer) => {
-            note = Some(format!(
+            observed = Some(format!(
                 "another payload got {} while the first request ran",
                 answer.status
             ));
@@ -464,7 +464,7 @@ pub(crate) async fn mismatch_at(subject: &Subject<'_>, node: Option<&Target>) ->
     if subject.operation.oracle.is_some() {
         judge.effects(subject.effects_since(before).await?, 1);
     }
-    Ok(noted(judge, note))
+    Ok(noted(judge, observed))
 }
 
 /// Requires a mismatch that did not wait for the running request.

@@ -62,7 +62,12 @@ pub(super) async fn number_exponent(subject: &Subject<'_>) -> Judged {
 
 /// The two numbers are one number only to a parser that reads doubles, so no profile excuses it.
 pub(super) async fn number_large(subject: &Subject<'_>) -> Judged {
-    numbers(subject, Rule::Other, "9007199254740992", "9007199254740993").await
+    // RFC 8785 writes both as the same double.
+    let rule = match subject.profile().equality {
+        Equality::Rfc8785 => Rule::Silent,
+        _ => Rule::Other,
+    };
+    numbers(subject, rule, "9007199254740992", "9007199254740993").await
 }
 
 pub(super) async fn unicode_escape(subject: &Subject<'_>) -> Judged {
@@ -87,6 +92,8 @@ pub(super) async fn duplicate_members(subject: &Subject<'_>) -> Judged {
         // The bytes differ; but a payload that is not valid may be refused before it is compared.
         Reaction::Refused if subject.profile().equality == Equality::Raw => Verdict::Note,
         Reaction::Mismatch | Reaction::Refused => Verdict::Pass,
+        // A parser that keeps one of the two members may have read the first payload.
+        Reaction::Replay if !is_strict(subject.profile().equality) => Verdict::Note,
         Reaction::Replay | Reaction::Executed => Verdict::Fail,
         Reaction::Unclear => Verdict::Unknown,
     };
@@ -95,6 +102,11 @@ pub(super) async fn duplicate_members(subject: &Subject<'_>) -> Judged {
         verdict,
         format!("the payload with two values for one member got {seen}"),
     ))
+}
+
+/// Whether a profile compares everything that a payload contains.
+fn is_strict(equality: Equality) -> bool {
+    matches!(equality, Equality::Raw | Equality::CanonicalJson)
 }
 
 pub(super) async fn duplicate_members_new(subject: &Subject<'_>) -> Judged {
