@@ -168,7 +168,7 @@ pub(crate) enum Bug {
     MismatchExecutes,
     /// A mismatch has another status than the profile says
     ///
-    /// 409 where the profile says 422 or 400, 422 where it says 409; the code is right.
+    /// 409 where the profile says 422, 422 where it says 409 or 400; the code is right.
     MismatchWrongStatus,
     /// A mismatch has a `Retry-After`
     ///

@@ -58,12 +58,12 @@ fn quoted(value: &[u8], bug: Option<Bug>) -> Result<(Vec<u8>, &[u8]), InvalidKey
             }
             b'\\' => {
                 at += 1;
-                match value.get(at) {
+                match value.get(at).copied() {
                     Some(escaped @ (b'"' | b'\\')) => {
                         if bug == Some(Bug::EscapesKept) {
                             key.push(b'\\');
                         }
-                        key.push(*escaped);
+                        key.push(escaped);
                     }
                     _ => return Err(InvalidKey("a backslash must escape a quote or a backslash")),
                 }
@@ -74,7 +74,7 @@ fn quoted(value: &[u8], bug: Option<Bug>) -> Result<(Vec<u8>, &[u8]), InvalidKey
         at += 1;
     }
     if bug == Some(Bug::UnterminatedQuoteAccepted) {
-        return Ok((key, &[]));
+        return Ok((key, &value[value.len()..]));
     }
     Err(InvalidKey("the closing quote is missing"))
 }
