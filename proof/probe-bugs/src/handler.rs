@@ -11,6 +11,7 @@ use crate::{
     bugs::Bug,
     http::{Head, Request},
     orders::Order,
+    prepare,
     profile::{Profile, Rules},
     protected,
     response::Response,
@@ -107,8 +108,8 @@ pub(crate) fn poison(node: &Node, request: &Request) {
     let Some(principal) = Principal::of(head) else {
         return;
     };
-    if let Ok(Some(key)) = protected::key_of(node, head) {
-        let scope = protected::scope(node, &operation, &principal, head, key);
+    if let Ok(Some(key)) = prepare::key_of(node, head) {
+        let scope = prepare::scope(node, &operation, &principal, head, key);
         node.store.poison(&scope, node.number);
     }
 }

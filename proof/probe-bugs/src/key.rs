@@ -185,7 +185,7 @@ mod tests {
         }
         check(&"k".repeat(255), Some(&"k".repeat(255)));
         check(&"k".repeat(256), None);
-        let twice = parse(&[b"a", b"a"], KeyPolicy::Required, None);
+        let twice = parse(&[b"a".as_slice(), b"a"], KeyPolicy::Required, None);
         assert!(twice.is_err());
         assert_eq!(parse(&[], KeyPolicy::Required, None), Ok(None));
     }
@@ -234,7 +234,7 @@ mod tests {
         let cut = with(&long[..200], Bug::LongKeyTruncated);
         assert_eq!(cut, Some("k".repeat(64)));
         let first = parse(
-            &[b"a", b"b"],
+            &[b"a".as_slice(), b"b"],
             KeyPolicy::Required,
             Some(Bug::TwoHeadersFirstWins),
         );

@@ -14,6 +14,7 @@ mod handler;
 mod key;
 mod json;
 mod fingerprint;
+mod prepare;
 mod protected;
 mod orders;
 mod response;
@@ -81,11 +82,11 @@ async fn main() -> anyhow::Result<()> {
     let store = Store::open(&path, arguments.retention, is_gone, arguments.bug)
         .with_context(|| format!("--state: {} cannot be read", path.display()))?;
     let store = Arc::new(store);
-    let mut urls = String::new();
+    let mut urls = Vec::new();
     let mut nodes = Vec::new();
     for (number, address) in [arguments.listen, arguments.second].into_iter().enumerate() {
         let listener = listen(address).with_context(|| format!("{address} is not free"))?;
-        urls += &format!("http://{}\n", listener.local_addr()?);
+        urls.push(format!("http://{}", listener.local_addr()?));
         let node = Node {
             number,
             profile: arguments.profile,
@@ -96,12 +97,12 @@ async fn main() -> anyhow::Result<()> {
         nodes.push(tokio::spawn(accept(listener, Arc::new(node))));
     }
     let mut stdout = io::stdout();
-    for url in urls.lines() {
+    for url in &urls {
         writeln!(stdout, "listening on {url}")?;
     }
     stdout.flush()?;
     if let Some(path) = &arguments.ready_file {
-        write_at_once(path, &urls)
+        write_at_once(path, &format!("{}\n", urls.join("\n")))
             .with_context(|| format!("--ready-file: {} cannot be written", path.display()))?;
     }
     for node in nodes {

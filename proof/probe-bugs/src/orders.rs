@@ -3,7 +3,7 @@
 //! [`plan`] decides the response and the effect of a payload without changing anything; the caller
 //! commits them. The member `item` chooses the outcome, so that a client can reach all of them.
 
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -250,10 +250,7 @@ fn prefix(kind: Kind) -> &'static str {
 
 /// Random hexadecimal digits.
 fn random() -> String {
-    let mut text = String::new();
-    let number = fastrand::Rng::new().u64(..);
-    write!(text, "{number:016x}").expect("writing to a string does not fail");
-    text
+    format!("{:016x}", fastrand::Rng::new().u64(..))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Protected operations: one effect for one key, and one response.
 //!
-//! The order is: read the key, fingerprint the request, claim the key, decide, work, commit effect
-//! and key together. Only what executed is kept; a request that failed frees its key.
+//! The order is: prepare the request, claim its key, decide, work, commit effect and key together.
+//! Only what executed is kept; a request that failed frees its key.
 
 use std::{io, sync::atomic::Ordering, time::Duration};
 
@@ -11,13 +11,11 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::{
     bugs::Bug,
     clock,
-    fingerprint::Parts,
     handler::{Node, Principal, Reply},
-    http::{Head, Request},
-    json::{Duplicates, Json},
-    key::{self, InvalidKey},
+    http::Request,
     orders::{Class, Plan, Work, plan},
-    profile::{KeyPolicy, Profile},
+    prepare::prepare,
+    profile::Profile,
     response::Response,
     route::Operation,
     store::{Claim, Row, Scope},
@@ -27,16 +25,6 @@ use crate::{
 const RACE_WINDOW: Duration = Duration::from_millis(30);
 /// What a client is asked to wait for the first request.
 const RETRY_AFTER_SECONDS: u32 = 1;
-
-/// A request that passed the checks that come before the key is claimed.
-struct Prepared {
-    /// `None` if the request runs unprotected.
-    scope: Option<Scope>,
-    fingerprint: String,
-    /// `None` if the body is not JSON.
-    payload: Option<Json>,
-    is_json: bool,
-}
 
 /// A request on its way through an operation.
 #[derive(Clone, Copy)]
@@ -77,97 +65,6 @@ pub(crate) async fn run(
         let detail = format!("the store failed: {error}");
         let refusal = Response::problem(503, "DEPENDENCY.unavailable", &detail);
         Reply::of(refusal.header("Retry-After", "1"))
-    })
-}
-
-/// The key of a request, as far as the profile demands or allows one.
-pub(crate) fn key_of(node: &Node, head: &Head) -> Result<Option<String>, Response> {
-    if node.bug == Some(Bug::KeyIgnored) {
-        return Ok(None);
-    }
-    let codes = node.rules.codes;
-    let values = head.values("idempotency-key");
-    let key = key::parse(&values, node.rules.key, node.bug)
-        .map_err(|InvalidKey(wrong)| Response::problem(400, codes.invalid, wrong))?;
-    let is_required = match node.bug {
-        Some(Bug::MissingAccepted) => false,
-        Some(Bug::MissingRefused) => true,
-        _ => node.rules.key == KeyPolicy::Required,
-    };
-    if key.is_none() && is_required {
-        let detail = "the header Idempotency-Key is required";
-        return Err(Response::problem(400, codes.missing, detail));
-    }
-    Ok(key)
-}
-
-/// Where a key is unique: per principal and operation.
-pub(crate) fn scope(
-    node: &Node,
-    operation: &Operation,
-    principal: &Principal,
-    head: &Head,
-    key: String,
-) -> Scope {
-    Scope {
-        node: match node.bug {
-            Some(Bug::SecondNodeForgets) => node.number,
-            _ => 0,
-        },
-        principal: match node.bug {
-            Some(Bug::ScopeWithoutPrincipal) => String::new(),
-            Some(Bug::ScopeIncludesCredential) => principal.token.clone(),
-            _ => principal.name.to_owned(),
-        },
-        operation: match node.bug {
-            Some(Bug::ScopeWithoutOperation) => String::new(),
-            Some(Bug::ScopeIncludesPath) => format!("{} {}", head.method, head.path),
-            _ => operation.name.to_owned(),
-        },
-        key,
-    }
-}
-
-/// Checks a request and fingerprints it, without a look at the store.
-fn prepare(
-    node: &Node,
-    operation: &Operation,
-    principal: &Principal,
-    request: &Request,
-) -> Result<Prepared, Response> {
-    let head = &request.head;
-    let key = key_of(node, head)?;
-    let content_type = head.lower_case("content-type").unwrap_or_default();
-    let content_type = content_type.split(';').next().unwrap_or_default().trim();
-    let is_json = content_type == "application/json" || content_type.ends_with("+json");
-    let duplicates = if node.bug == Some(Bug::FingerprintFirstDuplicateMember) {
-        Duplicates::Allowed
-    } else {
-        Duplicates::Refused
-    };
-    let payload = match Json::parse(&request.body, duplicates) {
-        Ok(payload) => Some(payload),
-        // Only with the bug: the request does not get here otherwise.
-        Err(_) if request.is_cut => {
-            let amount = Json::Number("1".to_owned());
-            Some(Json::Object(vec![("amount".to_owned(), amount)]))
-        }
-        Err(wrong) if is_json => return Err(Response::problem(400, "VALIDATION.json", &wrong)),
-        Err(_) => None,
-    };
-    let parts = Parts {
-        operation: operation.name,
-        path: &head.path,
-        query: &head.query,
-        content_type,
-        body: &request.body,
-        json: payload.as_ref().filter(|_| !request.is_cut),
-    };
-    Ok(Prepared {
-        scope: key.map(|key| scope(node, operation, principal, head, key)),
-        fingerprint: parts.fingerprint(node.rules.equality, node.bug),
-        payload,
-        is_json,
     })
 }
 
