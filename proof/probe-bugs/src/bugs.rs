@@ -21,7 +21,7 @@ pub(crate) enum Bug {
     ///
     /// After a restart (orderly or killed) a retry is executed again; the effects are still there.
     ReplayFromMemoryOnly,
-    /// Each node has keys of its own
+    /// Each node has separate keys
     ///
     /// A retry, a race or another payload on the second node is executed there, also after a
     /// restart; on one node everything holds.
@@ -95,7 +95,7 @@ pub(crate) enum Bug {
     ReplayReexecutesAfterMany,
     /// A key is forgotten after one second
     ///
-    /// A retry after more than a second is executed again, whatever `--retention` says.
+    /// A retry after more than a second is executed again, with any `--retention`.
     ReplayExpiresAfterOneSecond,
     /// A key never expires
     ///
@@ -229,7 +229,7 @@ pub(crate) enum Bug {
     ///
     /// After a kill during `"item": "slow"` and a restart, the retry has a second effect.
     KillLosesKey,
-    /// The mark of a running request is durable, and nobody removes it after a kill
+    /// The mark of a running request is durable, and stays after a kill
     ///
     /// After a kill during `"item": "slow"` and a restart, the key is in progress without end.
     KillLeavesKeyLocked,
@@ -337,7 +337,7 @@ pub(crate) enum Bug {
     ControlAccepted,
     /// The version of a UUID is not checked, where the profile asks for version 7
     ///
-    /// A UUID of version 4 is 201 instead of 400; what is no UUID is still 400.
+    /// A UUID of version 4 is 201 instead of 400; a key that is not a UUID is still 400.
     UuidVersionUnchecked,
 }
 
@@ -354,7 +354,7 @@ impl Bug {
             .unwrap_or_default()
     }
 
-    /// What the server does wrong, in one line.
+    /// The deviation in one line.
     pub(crate) fn description(self) -> String {
         self.to_possible_value()
             .and_then(|value| value.get_help().map(ToString::to_string))
@@ -377,7 +377,7 @@ impl Bug {
             Self::MissingAccepted => &[Hapax, Ietf, Acp, Ucp, Adcp],
             Self::MissingRefused => &[Stripe, Iceberg],
             Self::UuidVersionUnchecked => &[Iceberg],
-            // Under iceberg a key that is no UUID is refused whatever else is wrong with it.
+            // Under iceberg a key that is not a UUID is refused for that reason.
             Self::LongKeyAccepted
             | Self::CaseInsensitiveKey
             | Self::LongKeyTruncated

@@ -17,7 +17,7 @@ pub(crate) fn http_date() -> String {
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the server is a program of its own, without hapax::Clock"
+    reason = "the server uses no crate of this project, and so no hapax::Clock"
 )]
 fn now() -> SystemTime {
     SystemTime::now()

@@ -1,6 +1,6 @@
 //! Connections: reads requests one after the other, and writes their responses.
 //!
-//! A request runs in a task of its own, so that a client that goes away does not stop it. A body
+//! Each request runs in a separate task, so that a client that goes away does not stop it. A body
 //! that is cut, too slow or malformed never reaches a handler.
 
 use std::{
@@ -21,8 +21,9 @@ use tokio::{
 use crate::{
     bugs::Bug,
     clock::http_date,
-    handler::{self, Node, Reply},
+    handler,
     http::{BODY_BYTES_MAX, Head, Length, Request},
+    node::{Node, Reply},
     response::Response,
 };
 
@@ -38,7 +39,7 @@ const PART_PAUSE: Duration = Duration::from_millis(20);
 /// A body, or why there is none.
 enum Body {
     Whole(Vec<u8>),
-    /// What arrived before the connection ended or paused for too long.
+    /// The bytes that arrived before the connection ended or paused for too long.
     Cut(Vec<u8>),
     Malformed,
     TooLarge,

@@ -1,79 +1,20 @@
-//! Handlers: who asks, and where the request goes.
+//! Handlers: where a request goes.
 //!
-//! Operations go to `protected`, which keeps the promise of the key. Lists and the health check are
-//! answered here.
+//! Operations go to `protected`, which keeps the promise of the key. Lists and the health check have
+//! their responses here.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::{
-    bugs::Bug,
     http::{Head, Request},
+    node::{Node, Principal, Reply},
     orders::Order,
-    prepare,
-    profile::{Profile, Rules},
-    protected,
+    prepare, protected,
     response::Response,
     route::{Kind, Route},
-    store::{Row, Store},
 };
-
-/// One of the two nodes.
-#[derive(Debug)]
-pub(crate) struct Node {
-    pub(crate) number: usize,
-    pub(crate) profile: Profile,
-    pub(crate) rules: Rules,
-    pub(crate) bug: Option<Bug>,
-    pub(crate) store: Arc<Store>,
-}
-
-/// A response, and what is to be stored when it was written.
-#[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) response: Response,
-    /// Only with [`Bug::LostResponseReexecutes`].
-    pub(crate) unsaved: Option<Row>,
-}
-
-/// Who sent a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Principal {
-    pub(crate) name: &'static str,
-    /// The credential, of which a principal has two.
-    pub(crate) token: String,
-}
-
-impl Reply {
-    /// A reply with nothing left to store.
-    pub(crate) fn of(response: Response) -> Self {
-        Self {
-            response,
-            unsaved: None,
-        }
-    }
-}
-
-impl Principal {
-    /// The principal of a bearer token; `None` without a valid one.
-    fn of(head: &Head) -> Option<Self> {
-        let values = head.values("authorization");
-        let [value] = values.as_slice() else {
-            return None;
-        };
-        let token = std::str::from_utf8(value).ok()?.strip_prefix("Bearer ")?;
-        let name = match token {
-            "alice" | "alice-rotated" => "alice",
-            "bob" | "bob-rotated" => "bob",
-            _ => return None,
-        };
-        Some(Self {
-            name,
-            token: token.to_owned(),
-        })
-    }
-}
 
 /// The reply to a request.
 pub(crate) async fn handle(node: Arc<Node>, request: Request) -> Reply {
@@ -99,7 +40,7 @@ pub(crate) async fn handle(node: Arc<Node>, request: Request) -> Reply {
     protected::run(&node, &operation, &principal, &request).await
 }
 
-/// Leaves the key of a request in progress, as [`Bug::CutBodyPoisonsKey`] does.
+/// Leaves the key of a request in progress, as the bug `cut-body-poisons-key` does.
 pub(crate) fn poison(node: &Node, request: &Request) {
     let head = &request.head;
     let Route::Operation(operation) = Route::of(&head.method, &head.path) else {
@@ -130,35 +71,4 @@ fn unauthorized() -> Response {
     let detail =
         "expected the header Authorization: Bearer alice, alice-rotated, bob or bob-rotated";
     Response::problem(401, "AUTH.unauthenticated", detail).header("WWW-Authenticate", "Bearer")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn principal(headers: &str) -> Option<Principal> {
-        let head = Head::parse(format!("GET /orders HTTP/1.1\r\n{headers}").as_bytes());
-        Principal::of(&head.expect("a head"))
-    }
-
-    #[test]
-    fn a_principal_has_two_tokens() {
-        let first = principal("Authorization: Bearer alice").expect("a principal");
-        let second = principal("Authorization: Bearer alice-rotated").expect("a principal");
-        assert_eq!(first.name, second.name);
-        assert_ne!(first.token, second.token);
-        let bob = principal("authorization: Bearer bob").expect("a principal");
-        assert_eq!(bob.name, "bob");
-    }
-
-    #[test]
-    fn another_token_is_nobody() {
-        for headers in [
-            "a: b",
-            "Authorization: alice",
-            "Authorization: Bearer carol",
-        ] {
-            assert_eq!(principal(headers), None, "{headers}");
-        }
-    }
 }

@@ -10,7 +10,7 @@ const BYTES_MAX: usize = 255;
 /// Where [`Bug::LongKeyTruncated`] cuts.
 const TRUNCATED_BYTES: usize = 64;
 
-/// What is wrong with the header.
+/// The reason why the header is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidKey(pub(crate) &'static str);
 

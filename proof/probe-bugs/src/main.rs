@@ -10,6 +10,7 @@ mod clock;
 mod connection;
 mod http;
 mod route;
+mod node;
 mod handler;
 mod key;
 mod json;
@@ -33,7 +34,7 @@ use clap::{Parser as _, ValueEnum as _};
 use tokio::net::{TcpListener, TcpSocket};
 
 use bugs::Bug;
-use handler::Node;
+use node::Node;
 use profile::Profile;
 use store::Store;
 

@@ -51,7 +51,7 @@ pub(crate) enum Class {
     ServerError,
 }
 
-/// What a request leads to.
+/// The response and effect of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) response: Response,

@@ -1,15 +1,15 @@
 //! Preparation: what is checked and computed before the key is claimed.
 //!
 //! A request that is refused here has no effect and leaves its key free: a key that is missing or
-//! malformed, and JSON that is no JSON or has a member twice.
+//! malformed, and a JSON body that is malformed or has a member twice.
 
 use crate::{
     bugs::Bug,
     fingerprint::Parts,
-    handler::{Node, Principal},
     http::{Head, Request},
     json::{Duplicates, Json},
     key::{self, InvalidKey},
+    node::{Node, Principal},
     profile::KeyPolicy,
     response::Response,
     route::Operation,

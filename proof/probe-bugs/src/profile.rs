@@ -29,13 +29,13 @@ pub(crate) enum Profile {
 pub(crate) enum Equality {
     /// The same bytes.
     Raw,
-    /// The same values, whatever the white space and the order of members; numbers as sent.
+    /// The same values, with any white space and order of members; numbers as sent.
     Canonical,
     /// The same, with numbers by value: 1 = 1.0 = 1e0, at any size.
     ByValue,
 }
 
-/// What a key has to be.
+/// The form of a key, and whether one is required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyPolicy {
     /// A request without a key is refused.

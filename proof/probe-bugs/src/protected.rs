@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::{
     bugs::Bug,
     clock,
-    handler::{Node, Principal, Reply},
     http::Request,
+    node::{Node, Principal, Reply},
     orders::{Class, Plan, Work, plan},
     prepare::prepare,
     profile::Profile,
@@ -23,7 +23,7 @@ use crate::{
 
 /// Time between the look at a key and its claim with [`Bug::RaceWindow`].
 const RACE_WINDOW: Duration = Duration::from_millis(30);
-/// What a client is asked to wait for the first request.
+/// The wait that `Retry-After` asks of a duplicate.
 const RETRY_AFTER_SECONDS: u32 = 1;
 
 /// A request on its way through an operation.

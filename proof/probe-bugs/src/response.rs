@@ -78,7 +78,7 @@ impl Response {
         headers.any(|(known, _)| known.eq_ignore_ascii_case(name))
     }
 
-    /// What is stored of the response.
+    /// The part of the response that is stored.
     pub(crate) fn to_store(&self, bug: Option<Bug>) -> Self {
         let mut stored = self.clone();
         stored.headers.retain(|(name, _)| match name.as_str() {

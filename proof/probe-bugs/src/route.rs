@@ -3,7 +3,7 @@
 //! Requests that change something are operations, with a name of method and route template. Lists
 //! are for counting effects; they are not protected.
 
-/// What was created.
+/// The kind of an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(crate) enum Kind {
     Order,

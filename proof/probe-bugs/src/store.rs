@@ -1,8 +1,8 @@
 //! Store: effects and keys in an append-only file, and the keys that are running.
 //!
 //! A commit is one line: the effect and the key, or neither. The line is synced before its response
-//! is sent; a line that a kill cut short is dropped when the file is read again. What is running is
-//! known in memory only, so that a kill frees it.
+//! is sent; a line that a kill cut short is dropped when the file is read again. Running keys
+//! are known in memory only, so that a kill frees them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -153,7 +153,7 @@ impl Store {
         Ok(Claim::Open)
     }
 
-    /// What a claim would return, without taking the key.
+    /// The outcome that a claim would have, without taking the key.
     pub(crate) fn look_up(&self, scope: &Scope, node: usize, fingerprint: &str) -> Claim {
         let state = self.state();
         let outcome = self.outcome(&state, scope, node, fingerprint);

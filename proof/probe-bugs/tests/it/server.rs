@@ -1,4 +1,4 @@
-//! A server process of its own for each test, and a client that sends one request a connection.
+//! A separate server process for each test, and a client that sends one request a connection.
 //!
 //! The state of the server is in a temporary folder; the process is killed at the end.
 
@@ -108,8 +108,8 @@ impl Response {
         let lines = self.head.split(|byte| *byte == b'\n');
         let values = lines.filter_map(|line| {
             let (known, value) = line.split_at_checked(name.len())?;
-            let is_it = known.eq_ignore_ascii_case(name.as_bytes()) && value.starts_with(b":");
-            is_it.then(|| value.to_vec())
+            let is_named = known.eq_ignore_ascii_case(name.as_bytes()) && value.starts_with(b":");
+            is_named.then(|| value.to_vec())
         });
         values.collect()
     }
