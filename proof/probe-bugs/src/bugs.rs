@@ -1,8 +1,8 @@
 //! The bugs: one deviation each, switched on by `--bug NAME`.
 //!
 //! The first paragraph of a variant's comment is what the server does wrong; the second one is what
-//! a client sees, compared with the server without a bug. The code of a bug is at the place where it
-//! acts: search for `Bug::` and its name. [`Bug::profiles`] says where a bug makes a difference.
+//! a client sees, compared with the server without a bug. The code of a bug is at the place where
+//! it acts: search for `Bug::` and its name. [`Bug::profiles`] says where a bug makes a difference.
 
 use clap::ValueEnum as _;
 
@@ -160,7 +160,8 @@ pub(crate) enum Bug {
     // Mismatch
     /// A mismatch response has the stored response in it
     ///
-    /// The problem has a member `stored` with the first response's body, and so its `id` and amount.
+    /// The problem has a member `stored` with the first response's body, and so its `id` and
+    /// amount.
     MismatchLeaksStoredResponse,
     /// A mismatch is executed as a new request
     ///
@@ -186,8 +187,8 @@ pub(crate) enum Bug {
     RaceWindow,
     /// A running key is known only to the node that runs it
     ///
-    /// Requests that arrive together on both nodes run twice; completed keys replay on both. Another
-    /// payload on the second node while the first runs is executed.
+    /// Requests that arrive together on both nodes run twice; completed keys replay on both.
+    /// Another payload on the second node while the first runs is executed.
     RaceOnSecondNode,
     /// A duplicate of a running request never gets a response
     ///
@@ -270,8 +271,8 @@ pub(crate) enum Bug {
     ServerErrorLeavesKeyLocked,
     /// Refusals are not stored
     ///
-    /// The retry of 402, 404 and 409 refusals is evaluated again: another nonce in the body; another
-    /// payload under the key is executed instead of a mismatch.
+    /// The retry of 402, 404 and 409 refusals is evaluated again: another nonce in the body;
+    /// another payload under the key is executed instead of a mismatch.
     RefusalNotKept,
     /// A 429 is stored
     ///

@@ -1,7 +1,7 @@
 //! Handlers: where a request goes.
 //!
-//! Operations go to `protected`, which keeps the promise of the key. Lists and the health check have
-//! their responses here.
+//! Operations go to `protected`, which keeps the promise of the key. Lists and the health check
+//! have their responses here.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! HTTP/1.1 messages: the head of a request and the bytes of a response.
 //!
-//! The server has a separate parser, because its bugs are about bytes: header values that are not UTF-8,
-//! repeated headers, bodies that are cut. Ambiguous requests are refused: folded headers, two lengths,
-//! a length together with chunks.
+//! The server has a separate parser, because its bugs are about bytes: header values that are not
+//! UTF-8, repeated headers, bodies that are cut. Ambiguous requests are refused: folded headers,
+//! two lengths, a length together with chunks.
 
 use std::sync::{Arc, atomic::AtomicBool};
 

@@ -1,7 +1,7 @@
 //! JSON with every number as it was sent and every member, duplicates included.
 //!
-//! `serde_json` checks the syntax. Its own values would read numbers as doubles and keep the last of
-//! two members with one name, and both matter for a fingerprint.
+//! `serde_json` checks the syntax. Its own values would read numbers as doubles and keep the last
+//! of two members with one name, and both matter for a fingerprint.
 
 use std::fmt;
 

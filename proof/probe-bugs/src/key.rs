@@ -1,8 +1,8 @@
 //! Header parsing: the value of `Idempotency-Key`.
 //!
 //! The quoted string of RFC 9651 and the bare value are the same key: `"abc"` and `abc`. Parameters
-//! after the quoted string are ignored. A key has 1 to 255 bytes of visible ASCII, and spaces inside
-//! quotes; everything else is refused.
+//! after the quoted string are ignored. A key has 1 to 255 bytes of visible ASCII, and spaces
+//! inside quotes; everything else is refused.
 
 use crate::{bugs::Bug, profile::KeyPolicy};
 

@@ -1,8 +1,8 @@
 //! `toy-server`: the test subject of `hapax-probe`, correct by default, with one bug on demand.
 //!
 //! Two listeners are two nodes over one durable store, in one process. The server shares no code
-//! with the probe and none with the library, so that a mistake of theirs is not repeated here. It is
-//! made for a loopback address: its tokens are in its source.
+//! with the probe and none with the library, so that a mistake of theirs is not repeated here. It
+//! is made for a loopback address: its tokens are in its source.
 
 mod bugs;
 mod profile;
