@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::{
     effects::{Listener, count},
     http::{Answer, Connector, Cut, Failure, Field, Request, Target, curl},
-    plan::{Numbers, Operation, Oracle, Payload, Plan, Template},
+    plan::{Numbers, Operation, Payload, Plan, Template},
     profile::{KeyForm, Profile},
     verdict::Stop,
 };
@@ -383,11 +383,6 @@ impl<'a> Subject<'a> {
             .iter()
             .map(|it| numbered(curl(it, &self.plan.secret_headers)))
             .collect()
-    }
-
-    /// Whether the plan counts effects by webhooks, which takes a while.
-    pub(crate) fn counts_by_webhooks(&self) -> bool {
-        matches!(self.operation.oracle, Some(Oracle::Listen { .. }))
     }
 
     /// Waits for the rate of the plan, and counts a request.

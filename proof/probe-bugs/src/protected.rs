@@ -129,8 +129,8 @@ impl Call<'_> {
             if !matches!(claim, Claim::InProgress) {
                 return Ok(claim);
             }
-            let changed = timeout_at(deadline, changes.changed()).await;
-            if !matches!(changed, Ok(Ok(()))) {
+            let woken = timeout_at(deadline, changes.changed()).await;
+            if !matches!(woken, Ok(Ok(()))) {
                 return Ok(claim);
             }
         }

@@ -408,7 +408,7 @@ async fn two_keys(subject: &Subject<'_>, [one, two]: &[String; 2], what: &str) -
     let mut judge = Judge::new();
     match first_under(subject, one).await? {
         Ok(first) => {
-            require_another(subject, &mut judge, before, (&first, two.as_str()), what).await?
+            require_another(subject, &mut judge, before, (&first, two.as_str()), what).await?;
         }
         Err(answer) => return Err(Stop::NotAccepted(answer.describe())),
     }

@@ -6,7 +6,7 @@ use super::*;
 
 fn open(folder: &TempDir, bug: Option<Bug>) -> Store {
     let path = folder.path().join("state");
-    Store::open(&path, Duration::from_secs(60), false, bug).expect("the file opens")
+    Store::open(&path, Duration::from_mins(1), false, bug).expect("the file opens")
 }
 
 fn folder() -> TempDir {
@@ -88,7 +88,7 @@ fn an_expired_key_is_new_or_gone() {
     store.commit(0, None, Some(old)).expect("a commit");
     assert!(matches!(claim(&store, "k", "a"), Claim::Open));
     let path = folder.path().join("state");
-    let store = Store::open(&path, Duration::from_secs(60), true, None).expect("the file opens");
+    let store = Store::open(&path, Duration::from_mins(1), true, None).expect("the file opens");
     assert!(matches!(claim(&store, "k", "a"), Claim::Expired));
     let store = open(&folder, Some(Bug::ExpiredNever));
     assert!(matches!(claim(&store, "k", "a"), Claim::Replay(_)));
