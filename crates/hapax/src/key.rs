@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use uuid::{Builder, Uuid};
 
 use crate::{
-    clock::Random,
+    clock::{Random, Timestamp},
     limits::{KEY_BYTES_MAX, SCOPE_PART_BYTES_MAX},
 };
 
@@ -41,6 +41,15 @@ impl IdempotencyKey {
     /// Generates a new key, a UUID v4.
     pub fn mint(random: &Random) -> Self {
         let id: Uuid = Builder::from_random_bytes(random.bytes()).into_uuid();
+        Self(id.to_string().into())
+    }
+
+    /// Generates a new key, a UUID v7: the milliseconds of `now`, and random bits.
+    pub fn mint_v7(now: Timestamp, random: &Random) -> Self {
+        let millis = u64::try_from(now.as_millis()).unwrap_or_default();
+        let mut bits = [0; 10];
+        bits.copy_from_slice(&random.bytes()[..10]);
+        let id = Builder::from_unix_timestamp_millis(millis, &bits).into_uuid();
         Self(id.to_string().into())
     }
 
