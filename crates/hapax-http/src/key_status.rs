@@ -98,7 +98,7 @@ impl KeyStatus {
                 .shown_as(codes.expired)
                 .detail(if is_derived {
                     "the response is no longer kept; to run the request again, send it with an \
-                 Idempotency-Key of your own"
+                     Idempotency-Key of your own"
                 } else {
                     "its response is no longer kept; use a new key"
                 }),

@@ -290,6 +290,17 @@ mod tests {
     }
 
     #[test]
+    fn a_generated_key_has_the_version_and_the_time_that_are_asked_for() {
+        let random = Random::new(|| u64::MAX);
+        let of = |millis| IdempotencyKey::mint_v7(Timestamp::from_millis(millis), &random);
+        let expected = "017f22e2-79b0-7fff-bfff-ffffffffffff";
+        assert_eq!(of(0x017f_22e2_79b0).as_str(), expected);
+        assert_eq!(of(-1).as_str(), "00000000-0000-7fff-bfff-ffffffffffff");
+        let minted = IdempotencyKey::mint(&random);
+        assert_eq!(minted.as_str(), "ffffffff-ffff-4fff-bfff-ffffffffffff");
+    }
+
+    #[test]
     fn a_key_does_not_print_itself() {
         let key = IdempotencyKey::new("secret-intent").unwrap();
         assert!(!format!("{key:?}").contains("secret"));
