@@ -168,7 +168,7 @@ impl Profile {
         }
     }
 
-    /// Whether a request without a key is refused, whatever the operation says.
+    /// Whether a request without a key is refused, even if its operation accepts it.
     pub(crate) fn requires_key(self, method: &Method) -> bool {
         self == Self::Acp && method == Method::POST
     }
