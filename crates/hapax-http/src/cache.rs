@@ -144,7 +144,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::settings::Profile;
+    use crate::profile::Profile;
 
     #[test]
     fn an_answer_is_found_by_borrowed_parts_and_only_by_its_own() {

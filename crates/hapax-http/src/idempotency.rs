@@ -9,7 +9,7 @@ use std::{
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt as _;
 use hapax::{
-    key::{DerivationSecret, IdempotencyKey, Operation, Scope},
+    key::{DerivationSecret, Operation, Scope},
     limits::PURGES_FRESH,
     purges::Purged,
     quota::Quotas,
@@ -93,8 +93,10 @@ impl<K: Keys> Idempotency<K> {
             if let Err(problem) = read_query::<NoQuery>(&uri) {
                 return ready(Err(problem));
             }
-            let key = IdempotencyKey::mint(&settings.random);
-            let expires_at = settings.clock.now().after(settings.retention).as_millis();
+            let profile = settings.profile;
+            let key = settings.mint_key(profile);
+            let retention = settings.retention.max(profile.retention_min());
+            let expires_at = settings.clock.now().after(retention).as_millis();
             let expires_at = jiff::Timestamp::from_millisecond(expires_at).unwrap_or_default();
             let header = [(IDEMPOTENCY_KEY, echo(&key))];
             let body = Json(Reserved {

@@ -11,8 +11,9 @@ use tokio::time::Instant;
 
 use crate::{
     problem::{self, EXPIRED, IN_PROGRESS, PAYLOAD_MISMATCH, Problem},
+    profile::Profile,
     request_id::RequestId,
-    settings::{Profile, RETRY_AFTER},
+    settings::RETRY_AFTER,
     stored::Stored,
     telemetry::Outcome,
 };
@@ -71,24 +72,36 @@ impl KeyStatus {
     ) -> Response {
         // The caller of a request whose key was derived has not sent one.
         let is_derived = key.as_str().starts_with(DERIVED_PREFIX);
+        let codes = profile.codes();
         let problem = match self {
             Self::Replay(stored, _) => return stored.replay(),
             Self::Mismatch => Problem::new(PAYLOAD_MISMATCH)
                 .status(profile.mismatch())
+                .shown_as(codes.mismatch)
                 .detail(if is_derived {
                     DERIVED_MISMATCH
                 } else {
                     MISMATCH
                 }),
-            Self::InProgress => Problem::new(IN_PROGRESS)
-                .detail("send the same request again after the time in Retry-After")
-                .retry_after(RETRY_AFTER),
-            Self::Gone => Problem::new(EXPIRED).detail(if is_derived {
-                "the response is no longer kept; to run the request again, send it with an \
-                 Idempotency-Key of your own"
-            } else {
-                "its response is no longer kept; use a new key"
-            }),
+            Self::InProgress => {
+                let problem = Problem::new(IN_PROGRESS)
+                    .shown_as(codes.in_progress)
+                    .detail("send the same request again after the time in Retry-After")
+                    .retry_after(RETRY_AFTER);
+                if profile.says_retry_after() {
+                    problem.retry_after_member(RETRY_AFTER)
+                } else {
+                    problem
+                }
+            }
+            Self::Gone => Problem::new(EXPIRED)
+                .shown_as(codes.expired)
+                .detail(if is_derived {
+                    "the response is no longer kept; to run the request again, send it with an \
+                     Idempotency-Key of your own"
+                } else {
+                    "its response is no longer kept; use a new key"
+                }),
         };
         problem::write_out(&problem, id)
     }

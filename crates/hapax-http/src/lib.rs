@@ -98,6 +98,7 @@
 pub mod request_id;
 mod rate_limit;
 mod operation;
+mod profile;
 mod settings;
 mod idempotency;
 mod request;
@@ -130,8 +131,9 @@ pub use inbox::{DedupeKey, DedupeKeyError, Verified, WebhookLayer};
 pub use operation::{OperationLayer, Protected};
 pub use phased::{Completer, Phased};
 pub use problem::{Code, ConflictOn, Problem};
+pub use profile::{FingerprintMode, Profile};
 pub use rate_limit::{Rate, RateLimit, RateLimited};
 pub use request_id::{RequestId, RequestIds};
-pub use settings::{Profile, Settings};
+pub use settings::Settings;
 pub use tx::{InTransaction, Tx};
 pub use write_plan::WritePlan;

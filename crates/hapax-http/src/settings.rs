@@ -5,14 +5,16 @@ use std::time::Duration;
 use hapax::{
     Clock, Random, Stopwatch, Timestamp,
     idempotency::{OnExpired, OnFailure, OnStoreError},
-    key::Tenant,
+    key::{IdempotencyKey, Tenant},
     limits,
     quota::Quota,
     request_log::RequestLog,
     trace::Traces,
 };
-use http::{Method, StatusCode};
+use http::Method;
 use tokio::time::Instant;
+
+use crate::profile::{FingerprintMode, Profile};
 
 /// The default value of `Retry-After`.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -83,8 +85,11 @@ pub struct Settings {
     pub on_store_error: OnStoreError,
     /// What happens to the key if the handler fails.
     pub on_failure: OnFailure,
-    /// Which header names and statuses the responses use.
+    /// The protocol that clients speak: statuses, codes and header names of responses, and what is
+    /// demanded of keys.
     pub profile: Profile,
+    /// How bodies are compared. If absent, the profile decides.
+    pub fingerprint: Option<FingerprintMode>,
     /// The maximum that one tenant may have stored. By default it is unlimited. A service that
     /// sets a quota must call [`Idempotency::count_usage`](crate::Idempotency::count_usage)
     /// periodically.
@@ -126,6 +131,7 @@ impl Settings {
             on_store_error: OnStoreError::default(),
             on_failure: OnFailure::default(),
             profile: Profile::default(),
+            fingerprint: None,
             quota: Quota::default(),
             cache_bytes: limits::REPLAY_CACHE_BYTES,
             body_file_bytes: limits::BODY_FILE_BYTES,
@@ -133,6 +139,15 @@ impl Settings {
             service: None,
             traces: Traces::off(),
             log: RequestLog::default(),
+        }
+    }
+
+    /// Generates a key that clients of this profile may send.
+    pub(crate) fn mint_key(&self, profile: Profile) -> IdempotencyKey {
+        if profile.needs_uuid_v7() {
+            IdempotencyKey::mint_v7(self.clock.now(), &self.random)
+        } else {
+            IdempotencyKey::mint(&self.random)
         }
     }
 
@@ -156,27 +171,4 @@ pub(crate) fn operation_name(service: Option<&str>, method: &Method, template: &
         "a service's name is 1 to 64 letters, digits, '-', '.' and '_', not {service:?}"
     );
     format!("{service}:{method} {template}")
-}
-
-/// The header names and statuses of responses. The semantics are the same in all profiles.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Profile {
-    /// A mismatch is 409. This is the default.
-    #[default]
-    Hapax,
-    /// A mismatch is 422, as the IETF draft says.
-    Ietf,
-    /// A mismatch is 400, and a replay has the header `Idempotent-Replayed: true`, as at Stripe.
-    Stripe,
-}
-
-impl Profile {
-    /// Returns the status of a mismatch.
-    pub(crate) const fn mismatch(self) -> StatusCode {
-        match self {
-            Self::Hapax => StatusCode::CONFLICT,
-            Self::Ietf => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::Stripe => StatusCode::BAD_REQUEST,
-        }
-    }
 }

@@ -24,8 +24,9 @@ use http::{
 
 use crate::{
     header::{IDEMPOTENCY_KEY, IDEMPOTENCY_STATUS, IDEMPOTENT_REPLAYED, echo},
+    profile::Profile,
     request_id::REQUEST_ID,
-    settings::{Moment, Profile},
+    settings::Moment,
 };
 
 /// Headers that belong to one exchange and are never stored.
@@ -82,7 +83,7 @@ impl Stored {
         }
         headers.insert(IDEMPOTENCY_KEY, echo(key));
         headers.insert(IDEMPOTENCY_STATUS, REPLAYED);
-        if profile == Profile::Stripe {
+        if profile.marks_replays() {
             headers.insert(IDEMPOTENT_REPLAYED, TRUE);
         }
         Some(Self {
@@ -131,7 +132,6 @@ impl Stored {
     }
 }
 
-/// Parses a JSON body and serializes it again. Other bodies are returned unchanged.
 /// Splits the headers of a response into those that are stored and those that belong to this
 /// exchange only.
 pub(crate) fn split(

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use uuid::{Builder, Uuid};
 
 use crate::{
-    clock::Random,
+    clock::{Random, Timestamp},
     limits::{KEY_BYTES_MAX, SCOPE_PART_BYTES_MAX},
 };
 
@@ -41,6 +41,15 @@ impl IdempotencyKey {
     /// Generates a new key, a UUID v4.
     pub fn mint(random: &Random) -> Self {
         let id: Uuid = Builder::from_random_bytes(random.bytes()).into_uuid();
+        Self(id.to_string().into())
+    }
+
+    /// Generates a new key, a UUID v7: the milliseconds of `now`, and random bits.
+    pub fn mint_v7(now: Timestamp, random: &Random) -> Self {
+        let millis = u64::try_from(now.as_millis()).unwrap_or_default();
+        let mut bits = [0; 10];
+        bits.copy_from_slice(&random.bytes()[..10]);
+        let id = Builder::from_unix_timestamp_millis(millis, &bits).into_uuid();
         Self(id.to_string().into())
     }
 
@@ -278,6 +287,17 @@ mod tests {
         assert_eq!(quoted("a,b\\c"), "a,b\\c");
         assert_eq!(quoted("a b"), "\"a b\"");
         assert_eq!(quoted("a\"b\\c"), "\"a\\\"b\\\\c\"");
+    }
+
+    #[test]
+    fn a_generated_key_has_the_version_and_the_time_that_are_asked_for() {
+        let random = Random::new(|| u64::MAX);
+        let of = |millis| IdempotencyKey::mint_v7(Timestamp::from_millis(millis), &random);
+        let expected = "017f22e2-79b0-7fff-bfff-ffffffffffff";
+        assert_eq!(of(0x017f_22e2_79b0).as_str(), expected);
+        assert_eq!(of(-1).as_str(), "00000000-0000-7fff-bfff-ffffffffffff");
+        let minted = IdempotencyKey::mint(&random);
+        assert_eq!(minted.as_str(), "ffffffff-ffff-4fff-bfff-ffffffffffff");
     }
 
     #[test]

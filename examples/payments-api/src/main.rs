@@ -20,7 +20,7 @@ use axum::{
     routing::{post, put},
 };
 use hapax::{Clock, Random, event::NewEvent, key::Tenant};
-use hapax_http::{Idempotency, Json, Path, Problem, Tx};
+use hapax_http::{FingerprintMode, Idempotency, Json, Path, Problem, Tx};
 use hapax_sqlite::Sqlite;
 use serde::{Deserialize, Serialize};
 
@@ -144,7 +144,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut settings = hapax_http::Settings::new(clock, random);
     settings.tenant = Some(Tenant::new("me")?); // one user; otherwise authentication sets the tenant
     let idempotency = Idempotency::new(store, settings);
-    let operation = |template| idempotency.operation(template).numbers_by_value();
+    // `4200` and `4200.0` are the same amount.
+    let mode = FingerprintMode::JsonSemantic;
+    let operation = |template| idempotency.operation(template).fingerprint(mode);
     let email = idempotency.operation("/users/{id}/email");
     let email = email.also(Method::PUT).optional();
     let router = Router::new()

@@ -526,6 +526,7 @@ fn idempotency<D: Database>(
     settings.on_store_error = config.on_store_error;
     settings.on_failure = config.on_failure;
     settings.profile = config.profile;
+    settings.fingerprint = config.fingerprint;
     settings.cache_bytes = config.cache_bytes.unwrap_or(settings.cache_bytes);
     settings.quota = config.quota;
     settings.traces = runtime.traces.clone();

@@ -11,9 +11,14 @@ use crate::{attempt::Attempts, policy::is_stored, stopped::Stopped};
 
 /// Maximum length of the code of a problem in bytes.
 const CODE_BYTES_MAX: usize = 128;
-/// The problem code for a key that belongs to another request, which means that this request was
-/// not executed.
-const PAYLOAD_MISMATCH: &str = "CONFLICT.idempotency.payload_mismatch";
+/// The problem codes for a key that belongs to another request, which means that this request was
+/// not executed: Hapax's own, that of the Agentic Commerce Protocol, and that of the Ad Context
+/// Protocol.
+const PAYLOAD_MISMATCHES: [&str; 3] = [
+    "CONFLICT.idempotency.payload_mismatch",
+    "idempotency_conflict",
+    "IDEMPOTENCY_CONFLICT",
+];
 
 /// The last response to an operation.
 #[derive(Clone, Debug)]
@@ -133,7 +138,8 @@ pub(super) fn fate(
     code: Option<&str>,
     in_doubt: bool,
 ) -> Fate {
-    if status.is_success() || is_stored(headers) || code == Some(PAYLOAD_MISMATCH) {
+    let is_mismatch = code.is_some_and(|code| PAYLOAD_MISMATCHES.contains(&code));
+    if status.is_success() || is_stored(headers) || is_mismatch {
         Fate::Known
     } else if !in_doubt && !status.is_server_error() {
         Fate::Nothing
@@ -187,7 +193,9 @@ mod tests {
         check(201, None, None, true);
         check(402, Some("stored"), None, true);
         check(409, Some("replayed"), None, true);
-        check(409, None, Some(PAYLOAD_MISMATCH), true);
+        for code in PAYLOAD_MISMATCHES {
+            check(409, None, Some(code), true);
+        }
         check(401, None, Some("AUTH.invalid"), false);
         check(404, None, None, false);
         check(400, Some("bypassed"), None, false);

@@ -27,10 +27,10 @@ use tokio::{fs::File, io::AsyncWriteExt, sync::oneshot, task::spawn_blocking};
 use crate::{
     content::{is_json, is_multipart},
     problem::{BODY_INCOMPLETE, BODY_TOO_LARGE, JSON_INVALID, Problem, UNAVAILABLE},
+    profile::FingerprintMode,
     settings::RETRY_AFTER,
 };
-use canonical::JsonError;
-pub(crate) use canonical::Numbers;
+use canonical::{JsonError, Numbers};
 use file::{BodyFile, CHUNK};
 use room::Place;
 pub(crate) use room::Room;
@@ -60,7 +60,8 @@ pub(crate) struct Bounds {
     pub(crate) json_max: u64,
 }
 
-/// Reads a body to its end, and hashes its bytes as sent.
+/// Reads a body to its end, and hashes its bytes as sent. The bytes of JSON are not hashed if its
+/// canonical form is.
 ///
 /// # Errors
 /// 413 as soon as the body is known to exceed its limit, 400 if it is incomplete, 503 if there is
@@ -69,6 +70,7 @@ pub(crate) async fn read(
     mut body: Body,
     headers: &HeaderMap,
     bounds: Bounds,
+    mode: FingerprintMode,
     room: &Room,
 ) -> Result<(Kept, Sha256), Problem> {
     let json = headers.get(CONTENT_TYPE).is_some_and(is_json);
@@ -100,7 +102,7 @@ pub(crate) async fn read(
         if length > max {
             return Err(too_large(max, json));
         }
-        if !json {
+        if !json || mode == FingerprintMode::Raw {
             hash.update(&chunk);
         }
         if !held.push_in_memory(&chunk, memory) {
@@ -128,16 +130,20 @@ impl Kept {
     }
 
     /// The hash that is part of the fingerprint: of canonical JSON, of the parts of a multipart
-    /// body, or of the bytes as sent. `folded` replaces top-level members of JSON, `numbers` says how
-    /// its numbers are compared.
+    /// body, or of the bytes as sent. `folded` replaces top-level members of canonical JSON.
     pub(crate) async fn hash(
         &self,
         raw: Sha256,
         headers: &HeaderMap,
         folded: &[(&str, &str)],
-        numbers: Numbers,
+        mode: FingerprintMode,
         room: &Room,
     ) -> Result<BodyHash, Problem> {
+        let numbers = match mode {
+            FingerprintMode::Raw => return Ok(raw.finalize().into()),
+            FingerprintMode::Json => Numbers::AsSent,
+            FingerprintMode::JsonSemantic => Numbers::ByValue,
+        };
         let content_type = headers.get(CONTENT_TYPE);
         if let (Some(value), Self::Memory(bytes)) = (content_type, self)
             && is_json(value)

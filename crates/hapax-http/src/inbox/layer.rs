@@ -30,6 +30,7 @@ use super::{Inbox, WebhookLayer, accept};
 use crate::{
     body::{self, Bounds, Kept},
     problem::{self, AUTH_SIGNATURE, BODY_TOO_LARGE, Code, NOT_FOUND, Problem},
+    profile::FingerprintMode,
     request::{Inner, Run, apart},
     request_id::RequestId,
     settings::until,
@@ -93,7 +94,8 @@ async fn take<K: Keys>(inbox: Arc<Inbox<K>>, inner: Inner, request: Request) -> 
     };
     let read = async {
         let (source, keys) = inbox.known_source(&mut parts).await?;
-        let (kept, _) = body::read(body, &parts.headers, bounds, &inbox.room).await?;
+        let mode = FingerprintMode::default();
+        let (kept, _) = body::read(body, &parts.headers, bounds, mode, &inbox.room).await?;
         let id = inbox.verified(&parts, &kept, &keys)?;
         let body = whole(&kept)?;
         let dedupe = &inbox.dedupe;

@@ -1,5 +1,6 @@
 //! Operations: the settings of one operation and its layer.
 
+mod policy;
 mod layer;
 mod transaction;
 
@@ -11,21 +12,22 @@ use std::{
 };
 
 use hapax::{
-    idempotency::{OnExpired, OnFailure},
+    idempotency::{OnExpired, OnFailure, OnStoreError},
     key::Operation,
-    limits::{BODY_BYTES_MAX, JSON_BYTES_MAX, RETENTION_MAX},
+    limits::RETENTION_MAX,
     store::{Keys, Phases},
 };
 use http::{HeaderName, Method};
 
 pub use layer::Protected;
+pub(crate) use policy::{ClaimMode, KeyPolicy, MediaType, OperationPolicy};
 
 use crate::{
-    body::{Bounds, Numbers},
-    derived::{Derive, Derived, View},
+    derived::{Derived, View},
     idempotency::Idempotency,
     phased::{AnyPhases, is_credential},
     problem::Problem,
+    profile::{FingerprintMode, Profile},
     settings::operation_name,
     telemetry::Counts,
 };
@@ -39,22 +41,7 @@ pub struct OperationLayer<K: Keys>(Arc<OperationBuilder<K>>);
 
 impl<K: Keys> OperationLayer<K> {
     pub(crate) fn new(idempotency: Idempotency<K>, template: &str) -> Self {
-        let settings = idempotency.settings();
-        let policy = OperationPolicy {
-            key_policy: KeyPolicy::Required,
-            single_shot: false,
-            claim_mode: ClaimMode::First,
-            bounds: Bounds {
-                max: BODY_BYTES_MAX,
-                json_max: JSON_BYTES_MAX,
-            },
-            numbers: Numbers::AsSent,
-            media_types: Vec::new(),
-            retention: settings.retention.min(RETENTION_MAX),
-            on_expired: settings.on_expired,
-            on_failure: settings.on_failure,
-            per_request: Vec::new(),
-        };
+        let policy = OperationPolicy::new(idempotency.settings());
         let wired = OperationBuilder {
             idempotency,
             template: template.to_owned(),
@@ -68,13 +55,24 @@ impl<K: Keys> OperationLayer<K> {
         Self(Arc::new(wired))
     }
 
-    /// Refuses requests without a key. This is the default.
+    /// Sets the protocol that the clients of this operation speak. By default it is that of the
+    /// settings ([`Settings::profile`](crate::Settings::profile)).
+    ///
+    /// The profile gives the defaults of the key policy and of the fingerprint, and replaces what
+    /// was set before: call this method first.
+    #[must_use]
+    pub fn profile(self, profile: Profile) -> Self {
+        self.change(|it| it.policy.follow(profile, it.idempotency.settings()))
+    }
+
+    /// Refuses requests without a key. This is the default, except in [`Profile::Iceberg`].
     #[must_use]
     pub fn required(self) -> Self {
         self.change(|it| it.policy.key_policy = KeyPolicy::Required)
     }
 
-    /// Runs requests without a key unprotected.
+    /// Runs requests without a key unprotected. In [`Profile::Acp`], a POST without a key is refused
+    /// nevertheless; so it is in an operation whose keys are issued or derived.
     #[must_use]
     pub fn optional(self) -> Self {
         self.change(|it| it.policy.key_policy = KeyPolicy::Optional)
@@ -89,7 +87,7 @@ impl<K: Keys> OperationLayer<K> {
     /// Derives the key of requests without one from the parts that `derive` returns.
     ///
     /// `derive` is also called for requests with a key, because the parts in their folded form are
-    /// part of the fingerprint.
+    /// part of the fingerprint. In [`FingerprintMode::Raw`] no part is folded.
     #[must_use]
     pub fn derived(
         self,
@@ -157,14 +155,14 @@ impl<K: Keys> OperationLayer<K> {
         self.change(|it| it.policy.bounds.json_max = bytes)
     }
 
-    /// Compares the numbers of JSON bodies by their decimal value: `4200`, `4200.0` and `4.2e3` are
-    /// the same request. By default they are compared as they were sent.
+    /// Sets how bodies are compared. By default it is the mode of the settings
+    /// ([`Settings::fingerprint`](crate::Settings::fingerprint)), or else that of the profile.
     ///
-    /// The values are compared exactly, and not as doubles. If an operation with stored keys is
-    /// changed, a repetition of a request with such a number is a mismatch.
+    /// If an operation with stored keys is changed, a repetition of an earlier request is a
+    /// mismatch.
     #[must_use]
-    pub fn numbers_by_value(self) -> Self {
-        self.change(|it| it.policy.numbers = Numbers::ByValue)
+    pub fn fingerprint(self, mode: FingerprintMode) -> Self {
+        self.change(|it| it.policy.fingerprint = mode)
     }
 
     /// Accepts only bodies of these media types, such as `multipart/form-data`. Others are refused
@@ -181,19 +179,20 @@ impl<K: Keys> OperationLayer<K> {
         })
     }
 
-    /// Sets how long responses are kept, at most 30 days.
+    /// Sets how long responses are kept, at most 30 days. [`Profile::Acp`] and [`Profile::Ucp`] keep
+    /// them for at least 24 hours.
     #[must_use]
     pub fn retention(self, retention: Duration) -> Self {
         self.change(|it| it.policy.retention = retention.min(RETENTION_MAX))
     }
 
-    /// Sets the response to a request whose key has expired.
+    /// Sets the response to a request whose key has expired. [`Profile::Adcp`] always refuses it.
     #[must_use]
     pub fn on_expired(self, on_expired: OnExpired) -> Self {
         self.change(|it| it.policy.on_expired = on_expired)
     }
 
-    /// Sets what happens to the key if the handler fails.
+    /// Sets what happens to the key if the handler fails. [`Profile::Acp`] always releases it.
     #[must_use]
     pub fn on_failure(self, on_failure: OnFailure) -> Self {
         self.change(|it| it.policy.on_failure = on_failure)
@@ -318,7 +317,7 @@ impl<K: Keys> OperationBuilder<K> {
                 idempotency: self.idempotency.clone(),
                 counts: Counts::new(name.clone()),
                 name,
-                policy: self.policy.clone(),
+                policy: self.policy.clone().prescribed(),
                 phasing: self.phasing.clone(),
             })
         };
@@ -326,58 +325,6 @@ impl<K: Keys> OperationBuilder<K> {
         methods
             .map(|method| (method.clone(), operation(method)))
             .collect()
-    }
-}
-
-/// A media type without parameters.
-pub(crate) type MediaType = Cow<'static, str>;
-
-/// The settings of an operation.
-#[derive(Clone, Debug)]
-pub(crate) struct OperationPolicy {
-    pub(crate) key_policy: KeyPolicy,
-    pub(crate) single_shot: bool,
-    /// When an atomic request claims its key.
-    pub(crate) claim_mode: ClaimMode,
-    pub(crate) bounds: Bounds,
-    /// How the numbers of JSON bodies are compared.
-    pub(crate) numbers: Numbers,
-    /// The accepted media types of bodies; all if empty.
-    pub(crate) media_types: Vec<MediaType>,
-    pub(crate) retention: Duration,
-    pub(crate) on_expired: OnExpired,
-    pub(crate) on_failure: OnFailure,
-    pub(crate) per_request: Vec<HeaderName>,
-}
-
-/// When an atomic request claims its key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ClaimMode {
-    /// Before the handler starts.
-    First,
-    /// Together with the handler's first statement.
-    Pipelined,
-    /// Together with the response: the key is assumed to be free.
-    Optimistic,
-}
-
-/// The source of the key if the client sends none.
-#[derive(Clone)]
-pub(crate) enum KeyPolicy {
-    Required,
-    Optional,
-    Issued,
-    Derived(Arc<Derive>),
-}
-
-impl fmt::Debug for KeyPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Required => "Required",
-            Self::Optional => "Optional",
-            Self::Issued => "Issued",
-            Self::Derived(_) => "Derived",
-        })
     }
 }
 
@@ -391,4 +338,12 @@ pub(crate) struct ProtectedOperation<K: Keys> {
     /// Set if the operation is phased.
     pub(crate) phasing: Option<Phasing<K>>,
     pub(crate) counts: Counts,
+}
+
+impl<K: Keys> ProtectedOperation<K> {
+    /// Whether a request runs without its key while the store is unavailable.
+    pub(crate) fn fails_open(&self) -> bool {
+        let on_store_error = self.idempotency.settings().on_store_error;
+        on_store_error == OnStoreError::Open && !self.policy.profile.fails_closed()
+    }
 }

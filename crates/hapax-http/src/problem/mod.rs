@@ -51,6 +51,10 @@ struct Inner {
     status: StatusCode,
     detail: Cow<'static, str>,
     member: Option<Cow<'static, str>>,
+    /// The code of another protocol, which the document shows instead of the own one.
+    shown_as: Option<&'static str>,
+    /// The member `retry_after` of the document, in seconds.
+    retry_after: Option<u64>,
     headers: HeaderMap,
     source: Option<BoxError>,
 }
@@ -63,6 +67,8 @@ impl Problem {
             status: code.status(),
             detail: Cow::Borrowed(code.title()),
             member: None,
+            shown_as: None,
+            retry_after: None,
             headers: HeaderMap::new(),
             source: None,
         }))
@@ -119,11 +125,23 @@ impl Problem {
     /// Sets `Retry-After`: whole seconds, rounded up, at least one.
     #[must_use]
     pub fn retry_after(mut self, wait: Duration) -> Self {
-        let seconds = wait
-            .as_secs()
-            .saturating_add(u64::from(wait.subsec_nanos() > 0));
-        let value = HeaderValue::from(seconds.max(1));
+        let value = HeaderValue::from(whole_seconds(wait));
         self.0.headers.insert(http::header::RETRY_AFTER, value);
+        self
+    }
+
+    /// Adds the seconds of [`retry_after`](Self::retry_after) to the document as a member.
+    #[must_use]
+    pub(crate) fn retry_after_member(mut self, wait: Duration) -> Self {
+        self.0.retry_after = Some(whole_seconds(wait));
+        self
+    }
+
+    /// Shows the code of another protocol in the document. Its `type`, its title and the log keep
+    /// those of the own code.
+    #[must_use]
+    pub(crate) fn shown_as(mut self, code: Option<&'static str>) -> Self {
+        self.0.shown_as = code;
         self
     }
 
@@ -159,6 +177,12 @@ impl Problem {
     pub fn status_code(&self) -> StatusCode {
         self.0.status
     }
+}
+
+/// The value of `Retry-After`: seconds, rounded up, at least one.
+fn whole_seconds(wait: Duration) -> u64 {
+    let begun = u64::from(wait.subsec_nanos() > 0);
+    wait.as_secs().saturating_add(begun).max(1)
 }
 
 impl IntoResponse for Problem {

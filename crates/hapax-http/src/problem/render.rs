@@ -90,6 +90,9 @@ pub(super) struct Document {
     code: &'static str,
     /// Whether the same request may succeed later.
     retryable: bool,
+    /// The seconds in `Retry-After`, if the protocol of the clients wants them in the document.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after: Option<u64>,
     /// The member of the request that is not valid.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
@@ -210,8 +213,9 @@ fn bare(problem: &Problem, request_id: Option<&str>) -> Response {
         title: inner.code.title(),
         status: inner.status.as_u16(),
         detail: inner.detail.clone(),
-        code: inner.code.name(),
+        code: inner.shown_as.unwrap_or(inner.code.name()),
         retryable: inner.code.retryable(),
+        retry_after: inner.retry_after,
         member: inner.member.clone(),
         request_id: request_id.map(Box::from),
     };
@@ -223,6 +227,7 @@ fn bare(problem: &Problem, request_id: Option<&str>) -> Response {
     response.extensions_mut().insert(inner.code);
     if document.retryable && request_id.is_some() {
         document.retryable = false;
+        document.retry_after = None;
         document.detail = Cow::Borrowed(STORED);
         let if_stored = IfStored(document.written().into());
         response.extensions_mut().insert(if_stored);

@@ -170,7 +170,7 @@ impl<K: Keys> ClaimGuard<K> {
 
     /// Ends with this outcome, for this client and its followers.
     pub(super) fn respond(self, status: &KeyStatus) -> Response {
-        let profile = self.operation.idempotency.settings().profile;
+        let profile = self.operation.policy.profile;
         let (outcome, state) = (status.outcome(), status.state());
         let key = &self.claim.scope.key;
         let response = status.clone().into_response(key, profile, &self.id);
@@ -229,11 +229,11 @@ impl<K: Keys> ClaimGuard<K> {
         response: StoredResponse,
         fresh_for: std::time::Duration,
     ) -> Result<Arc<Stored>, StoreError> {
-        let settings = self.operation.idempotency.settings();
+        let profile = self.operation.policy.profile;
         let expires_at = self.asked_at.after(fresh_for);
         let (scope, fingerprint) = (&self.claim.scope, self.claim.fingerprint);
         let key: &IdempotencyKey = &scope.key;
-        let stored = Stored::new(response, key, fingerprint, expires_at, settings.profile);
+        let stored = Stored::new(response, key, fingerprint, expires_at, profile);
         let stored = Arc::new(stored.ok_or_else(|| StoreError::Corrupt {
             what: "a response that is not valid HTTP".to_owned(),
         })?);

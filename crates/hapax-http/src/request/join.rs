@@ -112,7 +112,7 @@ mod tests {
     use hapax::{idempotency::StoredResponse, key::IdempotencyKey};
 
     use super::*;
-    use crate::settings::{Moment, Profile};
+    use crate::{profile::Profile, settings::Moment};
 
     #[test]
     fn an_answer_that_was_asked_for_long_before_somebody_came_is_looked_up_again() {

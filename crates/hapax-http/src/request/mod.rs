@@ -191,7 +191,7 @@ impl<K: Keys> RequestContext<K> {
             Err(status) => {
                 let (outcome, state) = (status.outcome(), status.state());
                 self.operation.counts.request(outcome);
-                let profile = self.operation.idempotency.settings().profile;
+                let profile = self.operation.policy.profile;
                 let response = status.into_response(&scope.key, profile, &self.id);
                 let ended = Line {
                     from_state: state,

@@ -4,12 +4,11 @@ use std::borrow::Cow;
 
 use axum::{body::Body, extract::OriginalUri, response::Response};
 use hapax::{
-    idempotency::OnStoreError,
     key::{DERIVED_PREFIX, Fingerprint, FingerprintBuilder, IdempotencyKey, Operation, Tenant},
     store::Keys,
 };
 use http::{
-    HeaderMap, HeaderName,
+    HeaderMap, HeaderName, Method,
     header::{CONTENT_TYPE, IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE},
     request::Parts,
 };
@@ -25,12 +24,10 @@ use crate::{
     operation::{KeyPolicy, MediaType, ProtectedOperation},
     phased::Handover,
     problem::{self, BODY_INCOMPLETE, KEY_INVALID, KEY_MISSING, Problem, TIMEOUT},
+    profile::{FingerprintMode, is_uuid_v7},
     request_id::RequestId,
 };
 
-/// The version of the fingerprint's format. A change makes every repetition of a stored request a
-/// mismatch.
-const FINGERPRINT_VERSION: u8 = 1;
 /// The conditional headers, which are part of the fingerprint if they are sent. With a different
 /// condition, it is a different request.
 pub(crate) const CONDITIONS: [HeaderName; 3] = [IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE];
@@ -87,7 +84,9 @@ impl<'a> ParsedRequest<'a> {
         parts: &'a Parts,
         body: Body,
     ) -> Result<Self, Refusal> {
-        let sent = sent(parts).map_err(|problem| Refusal::new(problem, None))?;
+        let sent = sent(parts)
+            .and_then(|sent| valid(operation, parts, sent))
+            .map_err(|problem| Refusal::new(problem, None))?;
         let parsed = sent.clone();
         Self::read_under(operation, parts, body, sent)
             .await
@@ -101,15 +100,17 @@ impl<'a> ParsedRequest<'a> {
         sent: Option<Cow<'a, str>>,
     ) -> Result<Self, Problem> {
         let budget = header::budget(&parts.headers)?;
-        if sent.is_none() && needs_key(operation) {
+        if sent.is_none() && needs_key(operation, &parts.method) {
             return Err(Problem::new(KEY_MISSING)
+                .shown_as(operation.policy.profile.codes().missing)
                 .detail("generate a key for each intent, and send the same key with every retry"));
         }
         let tenant = tenant(operation, parts)?;
         let deadline = budget.map(|budget| Instant::now() + budget);
         check_media_type(&operation.policy.media_types, &parts.headers, &body)?;
         let (bounds, room) = (operation.policy.bounds, operation.idempotency.room());
-        let reading = body::read(body, &parts.headers, bounds, room);
+        let mode = operation.policy.fingerprint;
+        let reading = body::read(body, &parts.headers, bounds, mode, room);
         let (kept, raw) = match deadline {
             None => reading.await?,
             // Rare paths are boxed: the future of a replay is moved by copying, and should stay
@@ -121,8 +122,7 @@ impl<'a> ParsedRequest<'a> {
         };
         let derived = derive(operation, parts, &kept)?;
         let folded = derived.as_ref().map(Derived::folded).unwrap_or_default();
-        let numbers = operation.policy.numbers;
-        let hashing = kept.hash(raw, &parts.headers, &folded, numbers, room);
+        let hashing = kept.hash(raw, &parts.headers, &folded, mode, room);
         let hash = match deadline {
             None => hashing.await?,
             Some(deadline) => {
@@ -137,7 +137,7 @@ impl<'a> ParsedRequest<'a> {
         Ok(Self {
             tenant,
             key,
-            fingerprint: fingerprint(&operation.name, parts, &hash),
+            fingerprint: fingerprint(mode, &operation.name, parts, &hash),
             kept,
             deadline,
         })
@@ -160,8 +160,9 @@ fn check_media_type(taken: &[MediaType], headers: &HeaderMap, body: &Body) -> Re
 }
 
 /// Whether a request without a key is refused. A phased operation always requires a key.
-fn needs_key<K: Keys>(operation: &ProtectedOperation<K>) -> bool {
+fn needs_key<K: Keys>(operation: &ProtectedOperation<K>, method: &Method) -> bool {
     match operation.policy.key_policy {
+        _ if operation.policy.profile.requires_key(method) => true,
         KeyPolicy::Required => true,
         KeyPolicy::Optional => operation.phasing.is_some(),
         KeyPolicy::Issued | KeyPolicy::Derived(_) => false,
@@ -208,7 +209,7 @@ async fn made<'a, K: Keys>(
         KeyPolicy::Required | KeyPolicy::Optional => return Ok(None),
         KeyPolicy::Derived(_) => derived,
         KeyPolicy::Issued => {
-            let key = IdempotencyKey::mint(&settings.random);
+            let key = settings.mint_key(operation.policy.profile);
             return Ok(Some(Cow::Owned(key.as_str().to_owned())));
         }
     };
@@ -223,9 +224,7 @@ async fn made<'a, K: Keys>(
     match secret {
         Ok(secret) => Ok(Some(derived.key(secret, tenant, &operation.name))),
         // Without the secret no key can be derived, so the request runs unprotected.
-        Err(error)
-            if settings.on_store_error == OnStoreError::Open && operation.phasing.is_none() =>
-        {
+        Err(error) if operation.fails_open() && operation.phasing.is_none() => {
             unprotected::warn(&operation.name, None, &error);
             Ok(None)
         }
@@ -250,7 +249,28 @@ fn sent(parts: &Parts) -> Result<Option<Cow<'_, str>>, Problem> {
     Ok(key)
 }
 
-fn fingerprint(operation: &Operation, parts: &Parts, body: &BodyHash) -> Fingerprint {
+/// Refuses a key that the clients of the operation's profile do not send. A completer may resume a
+/// request whose key was taken under another profile, or was derived.
+fn valid<'a, K: Keys>(
+    operation: &ProtectedOperation<K>,
+    parts: &Parts,
+    sent: Option<Cow<'a, str>>,
+) -> Result<Option<Cow<'a, str>>, Problem> {
+    let needs_uuid_v7 = operation.policy.profile.needs_uuid_v7();
+    let is_other = sent.as_deref().is_some_and(|key| !is_uuid_v7(key));
+    if needs_uuid_v7 && is_other && parts.extensions.get::<Handover>().is_none() {
+        return Err(Problem::new(KEY_INVALID)
+            .detail("the key must be a UUID of version 7, with hyphens and without braces"));
+    }
+    Ok(sent)
+}
+
+fn fingerprint(
+    mode: FingerprintMode,
+    operation: &Operation,
+    parts: &Parts,
+    body: &BodyHash,
+) -> Fingerprint {
     // A nested router removes its prefix from the URI, but the prefix may contain a parameter.
     let original = parts.extensions.get::<OriginalUri>();
     let uri = original.map_or(&parts.uri, |original| &original.0);
@@ -263,7 +283,7 @@ fn fingerprint(operation: &Operation, parts: &Parts, body: &BodyHash) -> Fingerp
     } else {
         content_type
     };
-    let built = FingerprintBuilder::new(FINGERPRINT_VERSION)
+    let built = FingerprintBuilder::new(mode.version())
         .part(operation.as_str().as_bytes())
         .part(uri.path().as_bytes())
         .part(uri.query().unwrap_or_default().as_bytes())

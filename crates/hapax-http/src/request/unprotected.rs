@@ -7,7 +7,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::response::Response;
 use hapax::{
-    idempotency::{Claim, Disposition, OnExpired, OnStoreError, PlannedRequest, StoredResponse},
+    idempotency::{Claim, Disposition, OnExpired, PlannedRequest, StoredResponse},
     key::{Fingerprint, IdempotencyKey, Operation, Scope, Tenant},
     request_log::Line,
     store::{Keys, StoreError, Transaction},
@@ -224,7 +224,7 @@ pub(super) fn warn(operation: &Operation, id: Option<&RequestId>, error: &StoreE
 impl<K: Keys> RequestContext<K> {
     /// Whether a request runs without its key while the store is unavailable.
     pub(super) fn fails_open(&self) -> bool {
-        self.operation.idempotency.settings().on_store_error == OnStoreError::Open
+        self.operation.fails_open()
     }
 
     fn refuse(&self, problem: &Problem) -> Response {

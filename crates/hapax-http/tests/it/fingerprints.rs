@@ -1,9 +1,114 @@
 //! Tests of fingerprints: which requests count as the same request.
 
 use axum::{Router, body::Body, routing::post};
+use hapax_http::FingerprintMode;
 use http::{Request, StatusCode};
+use serde::Deserialize;
 
 use crate::stage::{Stage, post_json, send};
+
+/// Two bodies of JSON, and whether they are the same request in this mode.
+#[derive(Debug, Deserialize)]
+struct Vector {
+    mode: String,
+    first: String,
+    second: String,
+    equal: bool,
+}
+
+#[tokio::test]
+async fn the_vectors_of_each_mode_hold() {
+    let vectors = include_str!("../vectors/fingerprint.json");
+    let vectors: Vec<Vector> = serde_json::from_str(vectors).unwrap();
+    let mut stage = Stage::new().await;
+    for mode in FingerprintMode::ALL {
+        let path = format!("/{}", mode.as_str());
+        let layer = stage.idempotency.operation(&path).fingerprint(mode);
+        stage.route(&path, post(async || "done").layer(layer));
+    }
+    for (number, vector) in vectors.iter().enumerate() {
+        let (path, key) = (format!("/{}", vector.mode), format!("k{number}"));
+        let first = stage.send(post_json(&path, &key, &vector.first)).await;
+        assert_eq!(first.idempotency(), Some("stored"), "{vector:?}");
+        let second = stage.send(post_json(&path, &key, &vector.second)).await;
+        if vector.equal {
+            assert_eq!(second.idempotency(), Some("replayed"), "{vector:?}");
+        } else {
+            assert_eq!(second.status, StatusCode::CONFLICT, "{vector:?}");
+        }
+    }
+}
+
+/// The hashes were computed by another program. If one of them changes, every repetition of a stored
+/// request becomes a mismatch.
+#[tokio::test]
+async fn the_fingerprint_of_each_mode_is_stable() {
+    let body = r#"{ "b" : 1.0, "a":[true,null] }"#;
+    for (mode, fingerprint) in [
+        (
+            FingerprintMode::Json,
+            "bf30c4f0b5c231894fce2e56f3772a3bfb008fe2277b2354607c468ba0bd622c",
+        ),
+        (
+            FingerprintMode::Raw,
+            "7d4eb3cd9c2acefbaaf70313db362d96ff81bfe842459171da3b9daf88658582",
+        ),
+        (
+            FingerprintMode::JsonSemantic,
+            "f2de9c8296d2648a86bed203286c08c64f9ec264f360909e7e66de1d129cd792",
+        ),
+    ] {
+        let mut stage = Stage::new().await;
+        let layer = stage.idempotency.operation("/any").fingerprint(mode);
+        stage.route("/any", post(async || "done").layer(layer));
+        stage.send(post_json("/any", "k", body)).await;
+        let stored = stage.store.read(|db| {
+            let sql = "SELECT lower(hex(fingerprint)) FROM hapax_idempotency_key";
+            db.query_row(sql, [], |row| row.get::<_, String>(0))
+        });
+        assert_eq!(stored.await.unwrap(), fingerprint, "{mode:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_is_never_the_same_request_in_two_modes() {
+    // Text and an empty body are hashed in the same way in every mode.
+    for body in ["{}", "1", "text", ""] {
+        for (first, second) in [
+            (FingerprintMode::Raw, FingerprintMode::Json),
+            (FingerprintMode::Json, FingerprintMode::JsonSemantic),
+            (FingerprintMode::JsonSemantic, FingerprintMode::Raw),
+        ] {
+            let stage = Stage::with(|it| it.cache_bytes = 0, |it| it).await;
+            let request = || {
+                let request = Request::post("/any").header("content-type", "text/plain");
+                let request = request.header("idempotency-key", "k");
+                request.body(Body::from(body)).unwrap()
+            };
+            let router = |mode| {
+                let layer = stage.idempotency.operation("/any").fingerprint(mode);
+                stage.named(Router::new().route("/any", post(async || "done").layer(layer)))
+            };
+            let sent = send(router(first), request()).await;
+            assert_eq!(sent.idempotency(), Some("stored"));
+            let sent = send(router(second), request()).await;
+            assert_eq!(sent.status, StatusCode::CONFLICT, "{body:?} in {second:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_new_boundary_is_another_body_in_the_raw_mode() {
+    let mut stage = Stage::new().await;
+    let layer = stage.idempotency.operation("/any/{id}");
+    let layer = layer.fingerprint(FingerprintMode::Raw);
+    stage.route("/any/{id}", post(async || "done").layer(layer));
+    let of = |boundary| multipart(boundary, &[("file", "a.png", "image/png", "bytes")]);
+    assert_eq!(stage.send(of("aaa")).await.idempotency(), Some("stored"));
+    assert_eq!(stage.send(of("aaa")).await.idempotency(), Some("replayed"));
+    let other = stage.send(of("bbb")).await;
+    other.check_problem(409, "CONFLICT.idempotency.payload_mismatch");
+}
 
 #[tokio::test]
 async fn the_order_of_members_and_space_make_no_difference() {
@@ -42,7 +147,7 @@ async fn numbers_of_one_value_are_one_request_if_the_operation_says_so() {
         let mut stage = Stage::new().await;
         let mut layer = stage.idempotency.operation("/any/{id}");
         if is_by_value {
-            layer = layer.numbers_by_value();
+            layer = layer.fingerprint(FingerprintMode::JsonSemantic);
         }
         stage.route("/any/{id}", post(async || "done").layer(layer));
         // The second body is long enough to be hashed on a separate thread.

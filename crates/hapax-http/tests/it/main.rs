@@ -5,6 +5,7 @@
 mod stage;
 mod log;
 mod responses;
+mod profiles;
 mod keys;
 mod fingerprints;
 mod conditions;

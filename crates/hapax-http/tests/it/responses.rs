@@ -84,29 +84,6 @@ async fn headers_that_the_service_lists_are_sent_once_and_not_stored() {
 }
 
 #[tokio::test]
-async fn another_payload_under_the_key_is_refused_by_the_profiles_status() {
-    for (profile, status) in [
-        (Profile::Hapax, 409),
-        (Profile::Ietf, 422),
-        (Profile::Stripe, 400),
-    ] {
-        for cache_bytes in [0, 1 << 20] {
-            let settings = |it: &mut Settings| {
-                it.profile = profile;
-                it.cache_bytes = cache_bytes;
-            };
-            let stage = Stage::with(settings, |it| it).await;
-            stage.post("k", "{}").await;
-            let other = stage.post("k", "{\"answer\":202}").await;
-            other.check_problem(status, "CONFLICT.idempotency.payload_mismatch");
-            assert_eq!(other.header("retry-after"), None);
-            assert_eq!(other.header("idempotency-key"), Some("k"));
-            assert_eq!((stage.runs(), stage.effects().await), (1, 1));
-        }
-    }
-}
-
-#[tokio::test]
 async fn the_profile_stripe_marks_replays_and_only_replays() {
     let stage = Stage::with(|it| it.profile = Profile::Stripe, |it| it).await;
     assert_eq!(

@@ -117,8 +117,10 @@ settings! {
     text "idempotency.on_failure", "--on-failure", "WORD";
     /// When handlers with nothing but a transaction claim keys: optimistic or first [default: optimistic]
     text "idempotency.claims", "--claims", "WORD";
-    /// Header names and statuses in responses: hapax, ietf or stripe [default: hapax]
+    /// Protocol of the clients: hapax, ietf, stripe, acp, ucp, adcp or iceberg [default: hapax]
     text "idempotency.profile", "--profile", "WORD";
+    /// How bodies are compared: raw, json or json-semantic [default: as the profile says]
+    text "idempotency.fingerprint", "--fingerprint", "WORD";
     /// How long a duplicate waits for the first request [default: 1s]
     text "idempotency.wait", "--wait", "DURATION";
     /// How long the key of a phased operation stays owned after its owner dies [default: 10s]

@@ -28,7 +28,7 @@ use hapax::{
     signature::{Signer, Verifier},
 };
 use hapax_console::{BadToken, Given, Role};
-use hapax_http::{DedupeKey, Profile, Rate};
+use hapax_http::{DedupeKey, FingerprintMode, Profile, Rate};
 use hapax_runtime::telemetry::Log;
 use http::Uri;
 use ipnet::IpNet;
@@ -108,6 +108,8 @@ pub(crate) struct Idempotency {
     pub(crate) on_failure: OnFailure,
     pub(crate) claims: Claims,
     pub(crate) profile: Profile,
+    /// How bodies are compared; as the profile says if absent.
+    pub(crate) fingerprint: Option<FingerprintMode>,
     pub(crate) wait: Duration,
     /// How long the key of a phased operation stays owned after its owner dies.
     pub(crate) lease: Duration,
@@ -377,14 +379,12 @@ fn read_idempotency(settings: &Settings) -> Result<Idempotency, String> {
             values::word(text, &claims)
         })?,
         profile: settings.one("idempotency.profile", "hapax", |text| {
-            values::word(
-                text,
-                &[
-                    ("hapax", Profile::Hapax),
-                    ("ietf", Profile::Ietf),
-                    ("stripe", Profile::Stripe),
-                ],
-            )
+            let profiles = Profile::ALL.map(|profile| (profile.as_str(), profile));
+            values::word(text, &profiles)
+        })?,
+        fingerprint: settings.maybe("idempotency.fingerprint", |text| {
+            let modes = FingerprintMode::ALL.map(|mode| (mode.as_str(), mode));
+            values::word(text, &modes)
         })?,
     })
 }

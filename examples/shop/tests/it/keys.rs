@@ -10,6 +10,7 @@ on_both_stores! {
     a_shop_that_has_just_started_deletes_what_expired,
     an_expired_key_is_gone_where_that_is_asked_for,
     a_profile_changes_names_and_statuses,
+    a_mode_of_the_fingerprint_can_be_chosen,
 }
 
 async fn a_reserved_key_can_be_used(on: Store) {
@@ -66,18 +67,44 @@ async fn an_expired_key_is_gone_where_that_is_asked_for(on: Store) {
 }
 
 async fn a_profile_changes_names_and_statuses(on: Store) {
-    check_mismatch(on, "ietf", 422).await;
-    check_mismatch(on, "stripe", 400).await;
+    let own = "CONFLICT.idempotency.payload_mismatch";
+    check_mismatch(on, "ietf", 422, own).await;
+    check_mismatch(on, "stripe", 400, own).await;
+    check_mismatch(on, "acp", 422, "idempotency_conflict").await;
+    check_mismatch(on, "ucp", 409, own).await;
+    check_mismatch(on, "adcp", 409, "IDEMPOTENCY_CONFLICT").await;
+    check_mismatch(on, "iceberg", 409, own).await;
 }
 
-async fn check_mismatch(on: Store, profile: &str, status: u16) {
+async fn check_mismatch(on: Store, profile: &str, status: u16, code: &str) {
+    const UUID: &str = "017f22e2-79b0-7cc3-98c4-dc0c0c07398f";
     let shop = Shop::start(on, &["--profile", profile]).await;
-    shop.post("/orders", Some("k"), ORDER).await;
-    let again = shop.post("/orders", Some("k"), ORDER).await;
+    shop.post("/orders", Some(UUID), ORDER).await;
+    let again = shop.post("/orders", Some(UUID), ORDER).await;
+    assert_eq!(again.header("idempotency-status"), Some("replayed"));
     let marked = (profile == "stripe").then_some("true");
     assert_eq!(again.header("idempotent-replayed"), marked);
     let other = shop
-        .post("/orders", Some("k"), &ORDER.replace("500", "501"))
+        .post("/orders", Some(UUID), &ORDER.replace("500", "501"))
         .await;
-    problem(&other, status, "CONFLICT.idempotency.payload_mismatch");
+    problem(&other, status, code);
+}
+
+async fn a_mode_of_the_fingerprint_can_be_chosen(on: Store) {
+    for (mode, number, order) in [
+        ("raw", false, false),
+        ("json", false, true),
+        ("json-semantic", true, true),
+    ] {
+        let shop = Shop::start(on, &["--fingerprint", mode]).await;
+        for (key, body, is_equal) in [
+            ("number", ORDER.replace("500", "5e2"), number),
+            ("order", ORDER.replace(':', " : "), order),
+        ] {
+            shop.post("/orders", Some(key), ORDER).await;
+            let again = shop.post("/orders", Some(key), &body).await;
+            let is_replayed = again.header("idempotency-status") == Some("replayed");
+            assert_eq!(is_replayed, is_equal, "{mode}: {body}");
+        }
+    }
 }

@@ -22,7 +22,7 @@ const MEMBERS: usize = 8;
 
 /// How the canonical form writes numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Numbers {
+pub(super) enum Numbers {
     /// As they were sent.
     AsSent,
     /// By their decimal value: `4200`, `4200.0` and `4.2e3` are equal.

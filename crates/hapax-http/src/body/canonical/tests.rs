@@ -56,8 +56,16 @@ fn numbers_by_value_are_exact_decimals() {
         ("9007199254740993", "9007199254740993"),
         ("9007199254740992", "9007199254740992"),
         ("1e99999999999999999999", "1e99999999999999999999"),
-        ("10e9223372036854775807", "10e9223372036854775807"),
-        ("0.1e-9223372036854775808", "0.1e-9223372036854775808"),
+        ("10e9223372036854775807", "1e9223372036854775808"),
+        ("0.1e-9223372036854775808", "1e-9223372036854775809"),
+        ("1000e99999999999999999999", "1e100000000000000000002"),
+        ("0.001e100000000000000000000", "1e99999999999999999997"),
+        ("1000e-100000000000000000000", "1e-99999999999999999997"),
+        ("0.001e-99999999999999999999", "1e-100000000000000000002"),
+        ("0.01e10000000000000000000", "1e9999999999999999998"),
+        ("-10e+00099999999999999999999", "-1e100000000000000000000"),
+        ("0.0e99999999999999999999", "0"),
+        ("-0e-99999999999999999999", "0"),
         ("{\"b\":[1.0],\"a\":\"1.0\"}", "{\"a\":\"1.0\",\"b\":[1]}"),
     ] {
         assert_eq!(by_value(sent), value, "{sent}");
@@ -214,11 +222,90 @@ proptest! {
     }
 
     #[test]
+    fn numbers_are_equal_if_and_only_if_their_rationals_are(a in decimal(), b in decimal()) {
+        let (value, other) = (by_value(&a.to_string()), by_value(&b.to_string()));
+        prop_assert_eq!(value == other, a.is_equal(&b), "{} and {}", a, b);
+    }
+
+    /// The sum is computed with numbers that are as long as the exponent.
+    #[test]
+    fn an_exponent_beyond_64_bits_is_exact(
+        exponent in 100_000_000_000_000_000_000_i128..i128::MAX / 2,
+        zeros in 0_usize..12,
+        is_negative in any::<bool>(),
+    ) {
+        let exponent = if is_negative { -exponent } else { exponent };
+        let padding = "0".repeat(zeros);
+        let moved = i128::try_from(zeros).unwrap();
+        prop_assert_eq!(by_value(&format!("7{padding}e{exponent}")), format!("7e{}", exponent + moved));
+        let fraction = format!("0.{padding}7e{exponent}");
+        prop_assert_eq!(by_value(&fraction), format!("7e{}", exponent - moved - 1));
+    }
+
+    #[test]
     fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
         for numbers in [Numbers::AsSent, Numbers::ByValue] {
             let _ = canonical(&bytes, &[], numbers);
         }
     }
+}
+
+/// The number `mantissa * 10^power`, and the number of digits that are written after its point.
+#[derive(Debug)]
+struct Decimal {
+    mantissa: i32,
+    power: i32,
+    decimals: usize,
+}
+
+/// Small numbers, so that two of them are often equal.
+fn decimal() -> impl Strategy<Value = Decimal> {
+    (-120_i32..120, -3_i32..4, 0_usize..5).prop_map(|(mantissa, power, decimals)| Decimal {
+        mantissa,
+        power,
+        decimals,
+    })
+}
+
+impl Decimal {
+    /// Compares the exact values, both multiplied by a power of ten that makes them integers.
+    fn is_equal(&self, other: &Self) -> bool {
+        let scaled =
+            |it: &Self| i64::from(it.mantissa) * 10_i64.pow(u32::try_from(it.power + 3).unwrap());
+        scaled(self) == scaled(other)
+    }
+}
+
+impl std::fmt::Display for Decimal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let sign = if self.mantissa < 0 { "-" } else { "" };
+        // At least one digit before the point, and no zero in front of another digit.
+        let digits = format!(
+            "{:0width$}",
+            self.mantissa.unsigned_abs(),
+            width = self.decimals + 1
+        );
+        let (whole, fraction) = digits.split_at(digits.len() - self.decimals);
+        let power = self.power + i32::try_from(self.decimals).unwrap();
+        match (fraction, power) {
+            ("", 0) => write!(f, "{sign}{whole}"),
+            ("", power) => write!(f, "{sign}{whole}e{power}"),
+            (fraction, power) => write!(f, "{sign}{whole}.{fraction}E{power:+}"),
+        }
+    }
+}
+
+#[test]
+fn a_hostile_exponent_costs_no_more_than_its_digits() {
+    let zeros = "0".repeat(500_000);
+    let nines = "9".repeat(500_000);
+    assert_eq!(by_value("1e999999999999"), "1e999999999999");
+    assert_eq!(by_value("-1e-999999999999"), "-1e-999999999999");
+    assert_eq!(by_value(&format!("0e{nines}")), "0");
+    assert_eq!(by_value(&format!("1e{zeros}")), "1");
+    assert_eq!(by_value(&format!("1{zeros}e-500000")), "1");
+    assert_eq!(by_value(&format!("10e{nines}")), format!("1e1{zeros}"));
+    assert_eq!(by_value(&format!("0.1e1{zeros}")), format!("1e{nines}"));
 }
 
 fn json() -> impl Strategy<Value = Value> {
