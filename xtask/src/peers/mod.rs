@@ -2,8 +2,8 @@
 //! results.
 //!
 //! Each package of `proof/peers/peers.toml` is installed under the target directory, and runs in an
-//! app that follows its documentation. The probe is a program of its own, `hapax-probe`. A package
-//! that cannot be installed, started or probed is listed with the error, and the others go on.
+//! app that follows its documentation, which the program `hapax-probe` tests. A package that cannot
+//! be installed, started or probed is listed with the error, and the task goes on with the next one.
 //! `--only NAME` prints the page for one package and writes nothing.
 
 mod manifest;

@@ -32,10 +32,17 @@ const INTRODUCTION: &str = "\
 results for packages from public registries. It is written by `cargo x peers`.
 
 Each package is set up in an app with one operation, as in an example of its documentation, with storage in memory.
-`POST /orders` receives `{\"amount\": 1}`, waits 200 ms, adds an order and responds with 201. The probe counts the orders
-of `GET /orders`. It uses the profile `ietf`: the draft *The Idempotency-Key HTTP Header Field*, version 07. A package may
-follow other rules on purpose: [documented behaviour](#documented-behaviour) has what its documentation states. Checks
-that need a second instance or a restart are left out, because the storage is in memory.
+`POST /orders` receives `{\"amount\": 1}`, waits 200 ms, adds an order and responds with 201. The probe counts the
+orders of `GET /orders`. It uses the profile `ietf`: the draft *The Idempotency-Key HTTP Header Field*, version 07. A
+package may follow other rules on purpose: [documented behaviour](#documented-behaviour) has what its documentation
+states. Checks that need a second instance or a restart are left out, because the storage is in memory.
+";
+
+const DOCUMENTED: &str = "
+## Documented behaviour
+What the documentation of each package states for the same request again (replay), for a used key with another payload
+(mismatch), and for a request that arrives while the first one runs (in progress).
+
 ";
 
 const LEGEND: &str = "
@@ -80,7 +87,7 @@ pub(super) fn render(tested: &[Tested], origin: &Origin) -> String {
 fn format_origin(origin: &Origin) -> String {
     let mut lines = format!("\n- date: {}\n", origin.date);
     for tool in &origin.tools {
-        lines.push_str(&format!("- {tool}\n"));
+        lines.push_str(&["- ", tool, "\n"].concat());
     }
     lines
 }
@@ -137,11 +144,7 @@ fn documented(tested: &[Tested]) -> String {
             format!("[documentation]({})", documented.source),
         ]);
     }
-    format!(
-        "\n## Documented behaviour\nWhat the documentation of each package states for the same request again, for a \
-         used key with another\npayload, and for a request whose first copy has not ended.\n\n{}",
-        table.text
-    )
+    DOCUMENTED.to_owned() + &table.text
 }
 
 /// A row for each check, and a column for each package.
@@ -187,12 +190,14 @@ fn observations(reports: &[(&Peer, &Report)]) -> String {
                 table.row(&[code(&check.id), verdict, escaped(&check.seen)]);
             }
         }
-        let rows = if table.is_empty() {
+        let rows: &str = if table.is_empty() {
             "No check has one of these verdicts.\n"
         } else {
             &table.text
         };
-        text.push_str(&format!("\n### {} {}\n{rows}", peer.package, peer.version));
+        let heading = format!("\n### {} {}\n", peer.package, peer.version);
+        text.push_str(&heading);
+        text.push_str(rows);
     }
     text
 }
@@ -214,7 +219,9 @@ impl Table {
     }
 
     fn row(&mut self, cells: &[String]) {
-        self.text.push_str(&format!("| {} |\n", cells.join(" | ")));
+        self.text.push_str("| ");
+        self.text.push_str(&cells.join(" | "));
+        self.text.push_str(" |\n");
         self.rows += 1;
     }
 
@@ -227,7 +234,7 @@ fn code(name: &str) -> String {
     format!("`{name}`")
 }
 
-/// A text as the content of a cell: on one line, shortened, without markup of its own except code.
+/// A text as the content of a cell: on one line, shortened, without markup except code.
 fn escaped(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut cell: String = line.chars().take(SEEN_MAX).collect();
