@@ -38,6 +38,13 @@ package may follow other rules on purpose: [documented behaviour](#documented-be
 states. Checks that need a second instance or a restart are left out, because the storage is in memory.
 ";
 
+const FAILURES: &str = "
+## Packages without results
+These packages were not installed, started or probed in this run. The cause can be the package, its app, the registry or
+the machine.
+
+";
+
 const DOCUMENTED: &str = "
 ## Documented behaviour
 What the documentation of each package states for the same request again (replay), for a used key with another payload
@@ -128,8 +135,7 @@ fn failures(tested: &[Tested]) -> String {
     if table.is_empty() {
         return String::new();
     }
-    let text = "These packages could not be installed, started or probed:";
-    format!("\n## Packages without results\n{text}\n\n{}", table.text)
+    FAILURES.to_owned() + &table.text
 }
 
 fn documented(tested: &[Tested]) -> String {
