@@ -137,7 +137,7 @@ fn node(sources: &Path, folder: &Path) -> anyhow::Result<()> {
 }
 
 /// Installs into an empty folder, unless this list is already installed there.
-fn once(
+pub(crate) fn once(
     list: &Path,
     folder: &Path,
     install: impl FnOnce() -> anyhow::Result<()>,

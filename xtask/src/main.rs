@@ -34,6 +34,7 @@ mod tidy;
 mod walkthrough;
 mod contract;
 mod instructions;
+mod peers;
 mod package;
 mod publish;
 
@@ -71,6 +72,8 @@ cargo x TASK
             --keep adds the inputs that reach more code to the corpus
   instructions  counts instructions and allocations of hot paths, and fails if one costs more than is
             recorded in bench/instructions.txt; instructions --record writes that file
+  peers     installs public packages for idempotency keys, probes an app with each, and writes
+            docs/explanation/peers.md; peers --only NAME: prints the page for one package
   package   builds and checks the Debian package, in the profile dist; --check: checks the package of
             the existing build and the containers, as the gate does
   kubernetes  validates the manifests and the Helm chart, with the existing build
@@ -106,6 +109,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
             "instructions",
             "matrix",
             "package",
+            "peers",
             "test",
             "torture",
         ]
@@ -126,6 +130,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         "fleet" => torture::fleet(&root, rest)?,
         "torture" => torture::torture(&root, rest)?,
         "package" => steps.run("package", || package::package(&root, rest))?,
+        "peers" => steps.run("peers", || peers::peers(&root, rest))?,
         "kubernetes" => steps.run("kubernetes", || package::check_kubernetes(&root))?,
         "publish" => steps.run("publish", || publish::check(&root))?,
         "fuzz" => fuzz::fuzz(rest)?,

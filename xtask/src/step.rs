@@ -81,6 +81,12 @@ pub(crate) fn call_with(line: &str, environment: &[(&str, String)]) -> anyhow::R
 /// cargo called it, and expects the name of the subcommand as its first argument.
 pub(crate) fn from_a_shell(program: &str) -> Command {
     let mut command = Command::new(program);
+    clear_cargo_variables(&mut command);
+    command
+}
+
+/// Removes the variables that cargo sets for this program from the environment of a command.
+pub(crate) fn clear_cargo_variables(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let said = name.to_string_lossy();
         let of_this_program = said == "CARGO"
@@ -90,7 +96,6 @@ pub(crate) fn from_a_shell(program: &str) -> Command {
             command.env_remove(&name);
         }
     }
-    command
 }
 
 #[cfg(test)]
