@@ -147,8 +147,10 @@ impl Arguments {
         if let Some(seed) = self.seed {
             plan.seed = seed;
         }
-        plan.only = self.only;
-        plan.skip = self.skip;
+        if !self.only.is_empty() {
+            plan.only = self.only;
+        }
+        plan.skip.extend(self.skip);
         plan.dry_run = self.dry_run;
         plan.public |= self.i_own_this;
         Ok(plan)

@@ -32,6 +32,10 @@ pub(crate) struct FilePlan {
     #[serde(default)]
     per_request_headers: Vec<String>,
     wait: Option<String>,
+    #[serde(default)]
+    only: Vec<String>,
+    #[serde(default)]
+    skip: Vec<String>,
     #[serde(default, rename = "operation")]
     operations: Vec<FileOperation>,
 }
@@ -88,6 +92,8 @@ impl FilePlan {
         plan.authorities = self.ca_file.map(|it| folder.join(it));
         plan.secret_headers = self.secret_headers;
         plan.per_request_headers = self.per_request_headers;
+        plan.only = self.only;
+        plan.skip = self.skip;
         if let Some(seed) = self.seed {
             plan.seed = seed;
         }

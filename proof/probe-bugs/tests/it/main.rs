@@ -1,8 +1,11 @@
 //! The server from outside, as a client sees it: with its promise, and with a few of its bugs.
 //!
-//! The table of all bugs is a test of the probe.
+//! Then the probe against it: each bug is found by the checks that `bugs.toml` names, and by no others.
 
 mod server;
+mod probed;
+mod table;
+mod long;
 
 use server::Server;
 

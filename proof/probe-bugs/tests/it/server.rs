@@ -5,6 +5,7 @@
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{Shutdown, TcpStream},
+    path::Path,
     process::{Child, Command, Stdio},
 };
 
@@ -15,6 +16,7 @@ pub(crate) struct Server {
     folder: TempDir,
     profile: String,
     bug: Option<String>,
+    more: Vec<String>,
     process: Child,
     /// Host and port of both nodes.
     addresses: Vec<String>,
@@ -30,24 +32,56 @@ pub(crate) struct Response {
 impl Server {
     /// Starts a server with an empty state.
     pub(crate) fn start(profile: &str, bug: Option<&str>) -> Self {
+        Self::start_with(profile, bug, &[])
+    }
+
+    /// Starts a server with an empty state and with more arguments.
+    pub(crate) fn start_with(profile: &str, bug: Option<&str>, more: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let free = ["127.0.0.1:0".to_owned(), "127.0.0.1:0".to_owned()];
         let bug = bug.map(str::to_owned);
-        let (process, addresses) = spawn(&folder, profile, bug.as_deref(), &free);
+        let more: Vec<String> = more.iter().map(|it| (*it).to_owned()).collect();
+        let line = command_line(folder.path(), profile, bug.as_deref(), &more, &free);
+        let (process, addresses) = spawn(&line);
         Self {
             folder,
             profile: profile.to_owned(),
             bug,
+            more,
             process,
             addresses,
         }
     }
 
+    /// The folder of the state, for further files of a test.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Host and port of both nodes.
+    pub(crate) fn addresses(&self) -> [&str; 2] {
+        [&self.addresses[0], &self.addresses[1]]
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// The command that starts the server again at the same addresses.
+    pub(crate) fn command_line(&self) -> Vec<String> {
+        command_line(
+            self.folder(),
+            &self.profile,
+            self.bug.as_deref(),
+            &self.more,
+            &self.addresses,
+        )
+    }
+
     /// Kills the server, and starts it again at the same addresses.
     pub(crate) fn restart(&mut self) {
         self.stop();
-        let bug = self.bug.as_deref();
-        let (process, addresses) = spawn(&self.folder, &self.profile, bug, &self.addresses);
+        let (process, addresses) = spawn(&self.command_line());
         assert_eq!(addresses, self.addresses);
         self.process = process;
     }
@@ -126,23 +160,38 @@ impl Response {
     }
 }
 
-/// Starts the process; returns it with its addresses once it listens.
-fn spawn(
-    folder: &TempDir,
+fn command_line(
+    folder: &Path,
     profile: &str,
     bug: Option<&str>,
+    more: &[String],
     addresses: &[String],
-) -> (Child, Vec<String>) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_toy-server"));
-    command
-        .arg("--state")
-        .arg(folder.path().join("state"))
-        .args(["--profile", profile])
-        .args(["--listen", &addresses[0], "--second", &addresses[1]])
-        .stdout(Stdio::piped());
+) -> Vec<String> {
+    let state = folder.join("state").display().to_string();
+    let mut line = [
+        env!("CARGO_BIN_EXE_toy-server"),
+        "--state",
+        &state,
+        "--profile",
+        profile,
+        "--listen",
+        &addresses[0],
+        "--second",
+        &addresses[1],
+    ]
+    .map(str::to_owned)
+    .to_vec();
     if let Some(bug) = bug {
-        command.args(["--bug", bug]);
+        line.extend(["--bug".to_owned(), bug.to_owned()]);
     }
+    line.extend_from_slice(more);
+    line
+}
+
+/// Starts the process; returns it with its addresses once it listens.
+fn spawn(line: &[String]) -> (Child, Vec<String>) {
+    let mut command = Command::new(&line[0]);
+    command.args(&line[1..]).stdout(Stdio::piped());
     let mut process = command.spawn().expect("the server starts");
     let stdout = process.stdout.take().expect("stdout is a pipe");
     let lines = BufReader::new(stdout).lines().take(2);
