@@ -191,14 +191,25 @@ pub(crate) fn spaced(text: &str) -> Option<String> {
     Some(format!("{{\r\n\t {inner} \n}}"))
 }
 
-/// Writes the value at a JSON pointer a second time under the same name.
+/// Writes another value for the member at a JSON pointer in front of all members.
 pub(crate) fn duplicated(text: &str, pointer: &str, first: &str) -> Option<String> {
+    with_member(text, &top_member(text, pointer)?, first)
+}
+
+/// Writes another value for the member at a JSON pointer behind all members.
+pub(crate) fn appended(text: &str, pointer: &str, last: &str) -> Option<String> {
+    let name = serde_json::Value::from(top_member(text, pointer)?);
+    let end = text.rfind('}')?;
+    let mut added = text.to_owned();
+    added.insert_str(end, &format!(",{name}:{last}"));
+    Some(added)
+}
+
+/// Returns the name of the member of the object at the top that a JSON pointer names.
+fn top_member(text: &str, pointer: &str) -> Option<String> {
     let name = pointer.strip_prefix('/')?;
-    if name.contains('/') {
-        return None;
-    }
     span(text, pointer)?;
-    with_member(text, &name.replace("~1", "/").replace("~0", "~"), first)
+    (!name.contains('/')).then(|| name.replace("~1", "/").replace("~0", "~"))
 }
 
 #[cfg(test)]
@@ -227,10 +238,7 @@ mod tests {
 
     #[test]
     fn members_are_added_reversed_and_duplicated() {
-        assert_eq!(
-            with_member("{}", "x", "1").as_deref(),
-            Some(r#"{"x":1}"#)
-        );
+        assert_eq!(with_member("{}", "x", "1").as_deref(), Some(r#"{"x":1}"#));
         assert_eq!(
             reversed(r#"{"a": 1, "b": [2]}"#).as_deref(),
             Some(r#"{"b":[2],"a":1}"#)
@@ -239,6 +247,10 @@ mod tests {
         assert_eq!(
             duplicated(r#"{"a":1}"#, "/a", "2").as_deref(),
             Some(r#"{"a":2,"a":1}"#)
+        );
+        assert_eq!(
+            appended(r#"{"a":1}"#, "/a", "2").as_deref(),
+            Some(r#"{"a":1,"a":2}"#)
         );
         assert_eq!(duplicated(r#"{"a":1}"#, "/b", "2"), None);
     }

@@ -362,14 +362,6 @@ impl<'a> Subject<'a> {
             .collect()
     }
 
-    /// Whether a replay equals the first response: status, lasting header fields and body.
-    pub(crate) fn is_replay(&self, first: &Answer, replay: &Answer) -> bool {
-        first.status == replay.status && first.body == replay.body && {
-            self.profile().replays_headers != Some(true)
-                || sorted(self.lasting(first)) == sorted(self.lasting(replay))
-        }
-    }
-
     /// Returns the first requests of the current check as commands, and forgets them.
     pub(crate) fn take_commands(&self) -> Vec<String> {
         let keys = self.keys.take();

@@ -59,6 +59,9 @@ pub(super) struct OperationFlags {
     /// Another operation that accepts the same payload
     #[arg(long, value_name = "URL")]
     other_url: Option<String>,
+    /// The same operation with another path parameter
+    #[arg(long, value_name = "URL")]
+    other_path_url: Option<String>,
     /// Header of another principal, instead of the one with the same name; may be given more than
     /// once
     #[arg(long, value_name = "NAME: VALUE")]
@@ -137,6 +140,7 @@ impl OperationFlags {
         operation.rotated = headers("--rotated-credential", &self.rotated_credential)?;
         operation.second = optional_target("--second-url", self.second_url.as_deref())?;
         operation.other = optional_target("--other-url", self.other_url.as_deref())?;
+        operation.other_path = optional_target("--other-path-url", self.other_path_url.as_deref())?;
         operation.slow = self.slow_body.clone().map(Template);
         operation.refused = self.refused_bodies.iter().cloned().map(Template).collect();
         if let Some(vary) = &self.vary {

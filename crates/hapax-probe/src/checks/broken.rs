@@ -140,7 +140,7 @@ async fn completed(subject: &Subject<'_>, judge: &mut Judge, broken: &Broken) ->
         return Ok(());
     }
     let replay = subject.settled(&broken.complete).await?;
-    judge.require(subject.is_replay(&first, &replay), || {
+    judge.require(first.is_like(&replay), || {
         format!(
             "{}, then the complete request got {}, and its retry got {}",
             broken.what,
@@ -185,7 +185,7 @@ async fn gone(subject: &Subject<'_>, payload: &Payload) -> Judged {
     }
     let replay = subject.settled(&request).await?;
     let mut judge = Judge::new();
-    judge.require(subject.is_replay(&first, &replay), || {
+    judge.require(first.is_like(&replay), || {
         format!(
             "the first retry got {}, the second one {}",
             first.describe(),

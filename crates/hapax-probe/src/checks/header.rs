@@ -86,6 +86,11 @@ pub(crate) const CHECKS: &[Check] = &[
         |subject| Box::pin(escapes(subject)),
     ),
     check(
+        "header.backslash",
+        "A backslash that is escaped in quotes is the same backslash in a key without quotes.",
+        |subject| Box::pin(backslash(subject)),
+    ),
+    check(
         "header.case-sensitive",
         "Two keys that differ in the case of a letter are two keys.",
         |subject| Box::pin(case_sensitive(subject)),
@@ -150,7 +155,7 @@ async fn missing(subject: &Subject<'_>) -> Judged {
     let (refusal, noted) = match subject.profile().missing {
         Missing::PerOperation(_) if answer.is_success() => (None, true),
         Missing::Refused(refusal) | Missing::PerOperation(refusal) => (Some(refusal), false),
-        Missing::Optional => (None, !answer.is_success()),
+        Missing::Optional => (None, false),
     };
     match refusal {
         Some(refusal) => {
@@ -158,7 +163,10 @@ async fn missing(subject: &Subject<'_>) -> Judged {
             no_effect(&mut judge, made);
         }
         None if answer.is_success() => judge.saw("executed without protection"),
-        None => judge.saw(format!("without a key: {}", outcome(&answer))),
+        // The key is optional, and a request with a key is accepted.
+        None => judge.require(false, || {
+            format!("without a key: the server responds {}", answer.describe())
+        }),
     }
     Ok(judged(judge, noted))
 }
@@ -248,6 +256,13 @@ async fn refused(subject: &Subject<'_>, cases: &[Invalid]) -> Judged {
                 judge.saw(format!("{}: refused", case.what));
                 false
             }
+            // Such as a response that repeats the key with its control characters.
+            Err(Failure::Malformed(reason)) => {
+                judge.require(false, || {
+                    format!("{}: the response is not valid HTTP: {reason}", case.what)
+                });
+                false
+            }
             Err(failure) => return Err(no_response(&request, failure)),
         };
     }
@@ -320,7 +335,7 @@ async fn same_key(
     let request = first.request.clone().replace_header(KEY, again.as_bytes());
     let retry = subject.settled(&request).await?;
     let made = subject.effects_since(before).await?;
-    let same = subject.is_replay(&first.answer, &retry) && made.is_none_or(|made| made == 1);
+    let same = first.answer.is_like(&retry) && made.is_none_or(|made| made == 1);
     let required = subject.profile().quoted_is_bare == Some(true);
     let mut judge = Judge::new();
     judge.require(retry.status < 500 && (same || !required), || {
@@ -387,6 +402,28 @@ async fn escapes(subject: &Subject<'_>) -> Judged {
     Ok(judged(judge, noted))
 }
 
+/// An escaped backslash in quotes is a backslash without quotes.
+async fn backslash(subject: &Subject<'_>) -> Judged {
+    if let Some(skipped) = uuid_only(subject) {
+        return Ok(skipped);
+    }
+    let key = subject.key();
+    let before = subject.effects().await?;
+    match first_under(subject, &format!("\"{key}\\\\x\"")).await? {
+        Ok(first) => {
+            let again = format!("{key}\\x");
+            let what = "the same key without quotes and escapes";
+            same_key(subject, before, &first, &again, what).await
+        }
+        Err(answer) => {
+            let mut judge = Judge::new();
+            let what = "an escaped backslash";
+            let noted = not_accepted(subject, &mut judge, what, &answer).await?;
+            Ok(judged(judge, noted))
+        }
+    }
+}
+
 async fn case_sensitive(subject: &Subject<'_>) -> Judged {
     let key = subject.key();
     let keys = ["a", "A"].map(|end| format!("{key}-{end}"));
@@ -445,7 +482,7 @@ async fn require_another(
     let made = subject.effects_since(before).await?;
     if made.is_some() {
         judge.effects(made, 2);
-    } else if subject.is_replay(&first.answer, &second) {
+    } else if first.answer.is_like(&second) {
         judge.missing(format!(
             "the responses to {what} are equal, and the plan does not say how effects are counted"
         ));
@@ -463,7 +500,7 @@ async fn require_replay(
     what: &str,
 ) -> Result<(), Stop> {
     let replay = subject.settled(&first.request).await?;
-    judge.require(subject.is_replay(&first.answer, &replay), || {
+    judge.require(first.answer.is_like(&replay), || {
         format!("{what}: the retry got {}", replay.describe())
     });
     judge.saw(format!("{what}: accepted"));

@@ -121,7 +121,7 @@ fn duplicate<'a>(
 ) -> Duplicate<'a> {
     let profile = subject.profile();
     match result {
-        Ok(answer) if answer.is_success() && answer.body == first.body => Duplicate::Served,
+        Ok(answer) if answer.is_success() && answer.is_like(first) => Duplicate::Served,
         Ok(answer) if answer.is_success() => Duplicate::Wrong(format!(
             "a duplicate got another response: {}",
             answer.describe()
@@ -407,10 +407,9 @@ pub(crate) async fn duplicate_at(subject: &Subject<'_>, node: Option<&Target>) -
         Duplicate::Wrong(what) => judge.require(false, || what),
     }
     let retry = subject.settled(&again).await?;
-    judge.require(
-        retry.is_success() && retry.body == overlap.slow.body,
-        || format!("after the first request a retry got {}", retry.describe()),
-    );
+    judge.require(retry.is_success() && retry.is_like(&overlap.slow), || {
+        format!("after the first request a retry got {}", retry.describe())
+    });
     Ok(noted(judge, observed))
 }
 
@@ -435,7 +434,8 @@ pub(crate) async fn mismatch_at(subject: &Subject<'_>, node: Option<&Target>) ->
             judge_mismatch(subject, answer, &overlap.slow, &mut judge);
         }
         Ok(answer) if subject.profile().is_mismatch(answer) => {
-            observed = Some("another payload is a mismatch while the first request runs".to_owned());
+            observed =
+                Some("another payload is a mismatch while the first request runs".to_owned());
         }
         Ok(answer) if subject.profile().is_in_flight(answer) => {
             observed = Some("another payload is in flight while the first request runs".to_owned());
@@ -452,15 +452,12 @@ pub(crate) async fn mismatch_at(subject: &Subject<'_>, node: Option<&Target>) ->
         Err(failure) => judge.missing(format!("another payload has no response: {failure}")),
     }
     let retry = subject.settled(&request).await?;
-    judge.require(
-        retry.is_success() && retry.body == overlap.slow.body,
-        || {
-            format!(
-                "after another payload a retry of the first one got {}",
-                retry.describe()
-            )
-        },
-    );
+    judge.require(retry.is_success() && retry.is_like(&overlap.slow), || {
+        format!(
+            "after another payload a retry of the first one got {}",
+            retry.describe()
+        )
+    });
     if subject.operation.oracle.is_some() {
         judge.effects(subject.effects_since(before).await?, 1);
     }

@@ -176,16 +176,13 @@ async fn judge_retry(
     let retry = subject.settled(request).await?;
     if retry.is_success() {
         let again = subject.settled(request).await?;
-        judge.require(
-            again.status == retry.status && again.body == retry.body,
-            || {
-                format!(
-                    "the retry got {}, a second one got {}",
-                    retry.describe(),
-                    again.describe()
-                )
-            },
-        );
+        judge.require(again.is_like(&retry), || {
+            format!(
+                "the retry got {}, a second one got {}",
+                retry.describe(),
+                again.describe()
+            )
+        });
     } else {
         judge.require(false, || format!("the retry got {}", retry.describe()));
     }

@@ -51,6 +51,9 @@ pub(crate) enum Need {
     Rotated,
     /// Another operation with the same payload.
     OtherOperation,
+    /// The same operation with another path parameter. Without it the check is skipped, because not
+    /// every operation has one.
+    OtherPath,
     /// A short retention.
     Retention,
 }
@@ -129,7 +132,9 @@ impl Need {
             Self::Effects if operation.oracle.is_none() => {
                 unknown("count of effects (count-url, count-cmd or listen-effects)")
             }
-            Self::Vary if operation.vary.is_none() => unknown("place where the payload is varied (vary)"),
+            Self::Vary if operation.vary.is_none() => {
+                unknown("place where the payload is varied (vary)")
+            }
             Self::Json if !operation.is_json() => skipped("the payload is not JSON"),
             Self::JsonNumber if !has_number(subject) => {
                 skipped("the varied value is not a number of a JSON body")
@@ -148,7 +153,12 @@ impl Need {
             Self::Rotated if operation.rotated.is_empty() => {
                 unknown("rotated credential (rotated-credential)")
             }
-            Self::OtherOperation if operation.other.is_none() => unknown("other operation (other-url)"),
+            Self::OtherOperation if operation.other.is_none() => {
+                unknown("other operation (other-url)")
+            }
+            Self::OtherPath if operation.other_path.is_none() => {
+                skipped("the plan has no address with another path parameter (other-path-url)")
+            }
             Self::Retention if operation.retention.is_none() => {
                 unknown("short retention (retention-hint)")
             }

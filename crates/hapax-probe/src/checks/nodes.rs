@@ -98,7 +98,7 @@ async fn replay(subject: &Subject<'_>) -> Judged {
     let again = at(subject, &first.request, Some(second));
     let replay = subject.settled(&again).await?;
     let mut judge = Judge::new();
-    judge.require(subject.is_replay(&first.answer, &replay), || {
+    judge.require(first.answer.is_like(&replay), || {
         format!(
             "the first response is {}, the retry at the second node got {}",
             first.answer.describe(),
@@ -126,7 +126,7 @@ async fn race_of_nodes(subject: &Subject<'_>) -> Judged {
     let mut judge = Judge::new();
     let settled = race(subject, &requests, &one, &mut judge).await?;
     let other = subject.settled(&two).await?;
-    judge.require(other.body == settled.body, || {
+    judge.require(other.is_like(&settled), || {
         format!(
             "after the race a retry got {} at one node and {} at the other one",
             settled.describe(),
@@ -195,7 +195,7 @@ async fn after_restart(subject: &Subject<'_>) -> Judged {
     subject.restart(command).await?;
     let replay = subject.settled(&first.request).await?;
     let mut judge = Judge::new();
-    judge.require(subject.is_replay(&first.answer, &replay), || {
+    judge.require(first.answer.is_like(&replay), || {
         format!(
             "the first response is {}, after the restart a retry got {}",
             first.answer.describe(),
@@ -270,7 +270,7 @@ async fn kill_in_request(subject: &Subject<'_>) -> Judged {
     if let Ok(first) = first.as_ref()
         && first.is_success()
     {
-        judge.require(first.body == retry.body, || {
+        judge.require(first.is_like(&retry), || {
             format!(
                 "the first response is {}, after the restart a retry got {}",
                 first.describe(),

@@ -12,7 +12,9 @@ use crate::{
 };
 
 /// How many requests under other keys are sent between a request and its retry.
-const MANY: usize = 150;
+const MANY: usize = 144;
+/// How many of them are sent at once.
+const AT_ONCE: usize = 12;
 
 pub(crate) const CHECKS: &[Check] = &[
     Check {
@@ -45,6 +47,12 @@ pub(crate) const CHECKS: &[Check] = &[
         asks: "A replay does not set the cookies of the first response again.",
         needs: &[],
         run: |subject| Box::pin(cookies(subject)),
+    },
+    Check {
+        id: "replay.date",
+        asks: "A replay has the date of its own response.",
+        needs: &[],
+        run: |subject| Box::pin(date(subject)),
     },
     Check {
         id: "replay.chunked-request",
@@ -156,11 +164,45 @@ async fn cookies(subject: &Subject<'_>) -> Judged {
         return Ok(Judgement::skipped("the first response sets no cookie"));
     }
     let repeated = replay.values("set-cookie") == given;
-    Ok(if repeated {
-        Judgement::note("the replay sets the same cookies as the first response")
+    let seen = if repeated {
+        "the replay sets the same cookies as the first response"
     } else {
-        Judgement::note("the replay does not repeat the cookies of the first response")
-    })
+        "the replay does not repeat the cookies of the first response"
+    };
+    Ok(Judgement::new(of_one_response(subject, repeated), seen))
+}
+
+async fn date(subject: &Subject<'_>) -> Judged {
+    let first = subject.accepted().await?;
+    if first.answer.header("date").is_none() {
+        return Ok(Judgement::skipped("the response has no date"));
+    }
+    // Dates have a resolution of one second.
+    pause(subject, Duration::from_millis(1_200)).await;
+    let replay = subject.settled(&first.request).await?;
+    let repeated = replay.values("date") == first.answer.values("date");
+    let seen = if repeated {
+        "a replay after more than a second has the date of the first response"
+    } else {
+        "the replay has another date"
+    };
+    Ok(Judgement::new(of_one_response(subject, repeated), seen))
+}
+
+/// Judges that a field which belongs to one response was repeated in its replay.
+fn of_one_response(subject: &Subject<'_>, repeated: bool) -> Verdict {
+    match (repeated, subject.profile().replays_cookies_and_date) {
+        (_, None) => Verdict::Note,
+        (repeated, Some(allowed)) if repeated && !allowed => Verdict::Fail,
+        (_, Some(_)) => Verdict::Pass,
+    }
+}
+
+/// Waits, except in a dry run.
+async fn pause(subject: &Subject<'_>, time: Duration) {
+    if !subject.plan.dry_run {
+        sleep(time).await;
+    }
 }
 
 async fn chunked_request(subject: &Subject<'_>) -> Judged {
@@ -174,7 +216,7 @@ async fn chunked_request(subject: &Subject<'_>) -> Judged {
         return Ok(Judgement::note("the server requires Content-Length (411)"));
     }
     let mut judge = Judge::new();
-    judge.require(subject.is_replay(&first.answer, &replay), || {
+    judge.require(first.answer.is_like(&replay), || {
         format!("the retry in chunks got {}", replay.describe())
     });
     Ok(judge.judgement())
@@ -182,25 +224,24 @@ async fn chunked_request(subject: &Subject<'_>) -> Judged {
 
 async fn later(subject: &Subject<'_>) -> Judged {
     let first = subject.accepted().await?;
-    if !subject.plan.dry_run {
-        sleep(Duration::from_millis(1_500)).await;
-    }
+    pause(subject, Duration::from_millis(1_500)).await;
     same(subject, &first, "after 1.5 s").await
 }
 
 async fn after_many(subject: &Subject<'_>) -> Judged {
     let first = subject.accepted().await?;
-    for _ in 0..MANY {
-        subject.accepted().await?;
+    for _ in 0..MANY / AT_ONCE {
+        let others = (0..AT_ONCE).map(|_| subject.accepted());
+        futures_util::future::try_join_all(others).await?;
     }
-    same(subject, &first, "after 150 other requests").await
+    same(subject, &first, "after many other requests").await
 }
 
 /// Requires that a retry of `first` is a replay.
 async fn same(subject: &Subject<'_>, first: &First, when: &str) -> Judged {
     let replay = subject.settled(&first.request).await?;
     let mut judge = Judge::new();
-    judge.require(subject.is_replay(&first.answer, &replay), || {
+    judge.require(first.answer.is_like(&replay), || {
         format!("{when} the retry got {}", replay.describe())
     });
     Ok(judge.judgement())

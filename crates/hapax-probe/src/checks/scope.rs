@@ -7,7 +7,11 @@
 use crate::{
     checks::{
         Check, Need,
-        mismatch::{recognizable, soon},
+        mismatch::{
+            compares_whole_requests,
+            reaction::{Rule, judged},
+            recognizable, soon,
+        },
     },
     http::{Answer, Request},
     subject::{First, Subject},
@@ -26,6 +30,12 @@ pub(crate) const CHECKS: &[Check] = &[
         asks: "Another operation does not return the first response under the same key.",
         needs: &[Need::OtherOperation],
         run: |subject| Box::pin(other_operation(subject)),
+    },
+    Check {
+        id: "scope.other-path",
+        asks: "A request with another path parameter does not get the first response.",
+        needs: &[Need::OtherPath],
+        run: |subject| Box::pin(other_path(subject)),
     },
     Check {
         id: "scope.rotated",
@@ -73,6 +83,27 @@ async fn other_operation(subject: &Subject<'_>) -> Judged {
     elsewhere(subject, &first, &answer, "the other operation", scoped).await
 }
 
+/// The path belongs to the payload, and not to the scope, if the profile says that whole requests are
+/// compared. Otherwise an execution is as good as a mismatch.
+async fn other_path(subject: &Subject<'_>) -> Judged {
+    let Some(other) = &subject.operation.other_path else {
+        return Ok(Judgement::unknown("the plan has no other path"));
+    };
+    let first = subject.accepted().await?;
+    let answer = soon(subject, &first.request.clone().to(other)).await?;
+    if !compares_whole_requests(subject.profile()) {
+        let scoped = None;
+        return elsewhere(subject, &first, &answer, "the other path", scoped).await;
+    }
+    Ok(judged(
+        subject.profile(),
+        Rule::Other,
+        false,
+        &first.answer,
+        &answer,
+    ))
+}
+
 /// Judges the response to a request with the same key and payload in another scope.
 async fn elsewhere(
     subject: &Subject<'_>,
@@ -83,7 +114,7 @@ async fn elsewhere(
 ) -> Judged {
     let profile = subject.profile();
     if answer.is_success() {
-        if answer.body != first.answer.body {
+        if !answer.is_like(&first.answer) {
             return Ok(Judgement::new(
                 Verdict::Pass,
                 format!("the request was executed for {who} ({})", answer.status),
@@ -128,7 +159,7 @@ async fn rotated(subject: &Subject<'_>) -> Judged {
     }
     let made = subject.effects_since(before).await?;
     let once = made.is_none_or(|made| made == 1);
-    if once && subject.is_replay(&first.answer, &answer) {
+    if once && first.answer.is_like(&answer) {
         return Ok(Judgement::new(Verdict::Pass, "the first response"));
     }
     let mut seen = format!(

@@ -1,7 +1,7 @@
 //! Group `time`: a key is kept as long as it has to be, and what happens after that.
 //!
-//! The checks wait, so the server has to be configured for a short retention. No profile says what a
-//! retry gets after the retention, so this is reported and not judged.
+//! The checks wait, so the server has to be configured for a short retention. What a retry gets
+//! after the retention is reported; that a key ends at all is judged if the profile says so.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     checks::{Check, Need},
     http::Answer,
     subject::{First, Subject},
-    verdict::{Judge, Judged, Judgement, Stop},
+    verdict::{Judge, Judged, Judgement, Stop, Verdict},
 };
 
 /// The maximum retention that the checks wait for.
@@ -60,7 +60,7 @@ async fn kept(subject: &Subject<'_>) -> Judged {
     pause(subject, retention / 2).await;
     let replay = subject.settled(&first.request).await?;
     let mut judge = Judge::new();
-    judge.require(subject.is_replay(&first.answer, &replay), || {
+    judge.require(first.answer.is_like(&replay), || {
         format!(
             "when half of the retention was over, the retry got {}",
             replay.describe()
@@ -85,7 +85,11 @@ async fn expired(subject: &Subject<'_>) -> Judged {
     pause(subject, retention).await;
     let answer = subject.settled(&first.request).await?;
     Ok(if is_kept(subject, before, &first, &answer).await? {
-        Judgement::note("the key is still kept after twice the retention")
+        let verdict = match subject.profile().expires {
+            Some(true) => Verdict::Fail,
+            _ => Verdict::Note,
+        };
+        Judgement::new(verdict, "the key is still kept after twice the retention")
     } else {
         ended(&answer, "after twice the retention")
     })
@@ -99,7 +103,7 @@ async fn is_kept(
     answer: &Answer,
 ) -> Result<bool, Stop> {
     let made = subject.effects_since(before).await?;
-    Ok(subject.is_replay(&first.answer, answer) && made.is_none_or(|made| made <= 1))
+    Ok(first.answer.is_like(answer) && made.is_none_or(|made| made <= 1))
 }
 
 /// Reports what a request got whose first response is not kept any more.
@@ -125,7 +129,6 @@ fn is_gone(answer: &Answer) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verdict::Verdict;
 
     #[track_caller]
     fn check(status: u16, body: &str, verdict: Verdict, word: &str) {

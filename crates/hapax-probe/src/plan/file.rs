@@ -48,6 +48,7 @@ struct FileOperation {
     url: String,
     second_url: Option<String>,
     other_url: Option<String>,
+    other_path_url: Option<String>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
     #[serde(default)]
@@ -138,6 +139,7 @@ impl FileOperation {
         }
         operation.second = optional_target("operation.second_url", self.second_url)?;
         operation.other = optional_target("operation.other_url", self.other_url)?;
+        operation.other_path = optional_target("operation.other_path_url", self.other_path_url)?;
         operation.headers = headers("operation.headers", self.headers)?;
         operation.other_principal = headers("operation.other_principal", self.other_principal)?;
         operation.rotated = headers("operation.rotated_credential", self.rotated_credential)?;

@@ -60,6 +60,8 @@ pub(crate) struct Operation {
     pub(crate) second: Option<Target>,
     /// Another operation that accepts the same payload.
     pub(crate) other: Option<Target>,
+    /// The same operation with another path parameter.
+    pub(crate) other_path: Option<Target>,
     pub(crate) headers: Vec<(String, String)>,
     /// Header fields of another principal, instead of those of the same name.
     pub(crate) other_principal: Vec<(String, String)>,
@@ -226,6 +228,7 @@ impl Operation {
             target,
             second: None,
             other: None,
+            other_path: None,
             headers: Vec::new(),
             other_principal: Vec::new(),
             rotated: Vec::new(),

@@ -23,6 +23,7 @@ const HAPAX: Profile = Profile {
     quoted_is_bare: Some(true),
     equality: Equality::CanonicalJson,
     mismatch: refusal(&[409], Some("CONFLICT.idempotency.payload_mismatch")),
+    mismatch_retry_after: Some(false),
     mismatch_while_running: Some(true),
     in_flight: Some(InFlight {
         refusal: refusal(&[409], Some("CONFLICT.idempotency.in_progress")),
@@ -32,6 +33,9 @@ const HAPAX: Profile = Profile {
     keeps_refusals: Some(true),
     keeps_caller_errors: Some(false),
     replays_headers: Some(true),
+    replays_cookies_and_date: Some(false),
+    expires: Some(true),
+    compares_whole_requests: Some(true),
     scoped_by_principal: Some(true),
     scoped_by_operation: Some(true),
     markers: &[
@@ -55,6 +59,7 @@ const IETF: Profile = Profile {
     quoted_is_bare: None,
     equality: Equality::Unstated,
     mismatch: refusal(&[422], None),
+    mismatch_retry_after: None,
     mismatch_while_running: None,
     in_flight: Some(InFlight {
         refusal: refusal(&[409], None),
@@ -64,6 +69,9 @@ const IETF: Profile = Profile {
     keeps_refusals: None,
     keeps_caller_errors: None,
     replays_headers: None,
+    replays_cookies_and_date: None,
+    expires: None,
+    compares_whole_requests: None,
     scoped_by_principal: None,
     scoped_by_operation: None,
     markers: &[
@@ -87,6 +95,7 @@ const STRIPE: Profile = Profile {
     quoted_is_bare: None,
     equality: Equality::Unstated,
     mismatch: refusal(&[400], None),
+    mismatch_retry_after: None,
     mismatch_while_running: None,
     in_flight: Some(InFlight {
         refusal: refusal(&[409], None),
@@ -96,6 +105,9 @@ const STRIPE: Profile = Profile {
     keeps_refusals: None,
     keeps_caller_errors: None,
     replays_headers: None,
+    replays_cookies_and_date: None,
+    expires: None,
+    compares_whole_requests: None,
     scoped_by_principal: None,
     scoped_by_operation: None,
     markers: &[
@@ -119,6 +131,7 @@ const ACP: Profile = Profile {
     quoted_is_bare: None,
     equality: Equality::JsonByValue,
     mismatch: refusal(&[422], Some("idempotency_conflict")),
+    mismatch_retry_after: None,
     mismatch_while_running: None,
     in_flight: Some(InFlight {
         refusal: refusal(&[409], Some("idempotency_in_flight")),
@@ -128,6 +141,9 @@ const ACP: Profile = Profile {
     keeps_refusals: None,
     keeps_caller_errors: None,
     replays_headers: None,
+    replays_cookies_and_date: None,
+    expires: None,
+    compares_whole_requests: None,
     scoped_by_principal: None,
     scoped_by_operation: None,
     markers: &[
@@ -151,12 +167,16 @@ const UCP: Profile = Profile {
     quoted_is_bare: None,
     equality: Equality::Raw,
     mismatch: refusal(&[409], None),
+    mismatch_retry_after: None,
     mismatch_while_running: None,
     in_flight: None,
     keeps_server_errors: None,
     keeps_refusals: None,
     keeps_caller_errors: None,
     replays_headers: None,
+    replays_cookies_and_date: None,
+    expires: None,
+    compares_whole_requests: None,
     scoped_by_principal: None,
     scoped_by_operation: None,
     markers: &[
@@ -180,6 +200,7 @@ const ADCP: Profile = Profile {
     quoted_is_bare: None,
     equality: Equality::Rfc8785,
     mismatch: refusal(&[], Some("IDEMPOTENCY_CONFLICT")),
+    mismatch_retry_after: None,
     mismatch_while_running: Some(true),
     in_flight: Some(InFlight {
         refusal: refusal(&[], Some("IDEMPOTENCY_IN_FLIGHT")),
@@ -189,6 +210,9 @@ const ADCP: Profile = Profile {
     keeps_refusals: None,
     keeps_caller_errors: None,
     replays_headers: None,
+    replays_cookies_and_date: None,
+    expires: Some(true),
+    compares_whole_requests: None,
     scoped_by_principal: None,
     scoped_by_operation: None,
     markers: &[
@@ -212,12 +236,16 @@ const ICEBERG: Profile = Profile {
     quoted_is_bare: None,
     equality: Equality::Unstated,
     mismatch: refusal(&[], None),
+    mismatch_retry_after: None,
     mismatch_while_running: None,
     in_flight: None,
     keeps_server_errors: None,
     keeps_refusals: None,
     keeps_caller_errors: None,
     replays_headers: None,
+    replays_cookies_and_date: None,
+    expires: None,
+    compares_whole_requests: None,
     scoped_by_principal: None,
     scoped_by_operation: None,
     markers: &[

@@ -27,6 +27,8 @@ pub(crate) struct Profile {
     pub(crate) quoted_is_bare: Option<bool>,
     pub(crate) equality: Equality,
     pub(crate) mismatch: Refusal,
+    /// Whether the refusal of another payload may have a `Retry-After`.
+    pub(crate) mismatch_retry_after: Option<bool>,
     /// Whether another payload is a mismatch even while the first request runs.
     pub(crate) mismatch_while_running: Option<bool>,
     pub(crate) in_flight: Option<InFlight>,
@@ -39,6 +41,12 @@ pub(crate) struct Profile {
     pub(crate) keeps_caller_errors: Option<bool>,
     /// Whether a replay has the header fields of the first response.
     pub(crate) replays_headers: Option<bool>,
+    /// Whether a replay repeats header fields that belong to one response: `Date` and `Set-Cookie`.
+    pub(crate) replays_cookies_and_date: Option<bool>,
+    /// Whether a key ends with its retention.
+    pub(crate) expires: Option<bool>,
+    /// Whether query, path and content type belong to the payload.
+    pub(crate) compares_whole_requests: Option<bool>,
     /// Whether the same key of another principal is another key.
     pub(crate) scoped_by_principal: Option<bool>,
     /// Whether the same key of another operation is another key.

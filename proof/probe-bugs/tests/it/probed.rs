@@ -9,7 +9,7 @@ use hapax_probe::{Finding, Plan, Progress, Report, run};
 use crate::server::Server;
 
 /// How long the server keeps keys, so that checks of expiry need not wait long.
-const RETENTION: &str = "8s";
+const RETENTION: &str = "10s";
 
 /// Runs a probe without reporting its progress.
 #[derive(Debug)]
@@ -68,9 +68,10 @@ restart_command = "sh {folder}/restart.sh"
 only = {only}
 skip = {skip}
 [[operation]]
-name = "orders"
-url = "http://{first}/orders?currency=EUR"
-second_url = "http://{second}/orders?currency=EUR"
+name = "notes"
+url = "http://{first}/orders/1/notes?currency=EUR"
+second_url = "http://{second}/orders/1/notes?currency=EUR"
+other_path_url = "http://{first}/orders/2/notes?currency=EUR"
 other_url = "http://{first}/refunds"
 headers = {{ Authorization = "Bearer alice" }}
 other_principal = {{ Authorization = "Bearer bob" }}
@@ -81,7 +82,7 @@ refused_bodies = [{refused}]
 vary = "/amount"
 retention = "{RETENTION}"
 [operation.effects]
-url = "http://{first}/orders"
+url = "http://{first}/notes"
 path = "$[*].id"
 "#,
             only = names(only),

@@ -38,6 +38,19 @@ pub(super) async fn added_member(subject: &Subject<'_>) -> Judged {
     .await
 }
 
+/// A member that is null is not a member that is absent.
+pub(super) async fn null_member(subject: &Subject<'_>) -> Judged {
+    let rule = Rule::of_values(subject.profile().equality);
+    let edit = |text: &str| json_text::with_member(text, "probe", "null");
+    let without = "the payload is not a JSON object";
+    edited(subject, rule, false, edit, without).await
+}
+
+pub(super) async fn letter_case(subject: &Subject<'_>) -> Judged {
+    let rule = Rule::of_values(subject.profile().equality);
+    letters(subject, rule, false, "\u{c9}").await
+}
+
 pub(super) async fn member_order(subject: &Subject<'_>) -> Judged {
     let rule = Rule::of_texts(subject.profile().equality);
     let without = "the payload has fewer than two members";
@@ -81,8 +94,21 @@ pub(super) async fn unicode_normalisation(subject: &Subject<'_>) -> Judged {
 }
 
 pub(super) async fn duplicate_members(subject: &Subject<'_>) -> Judged {
+    // A server that compares the first of two members and executes the last is found by the second
+    // order, and one that does it the other way round by the first.
+    let mut judgement = duplicate_member(subject, json_text::duplicated).await?;
+    if judgement.verdict == Verdict::Pass {
+        judgement = duplicate_member(subject, json_text::appended).await?;
+    }
+    Ok(judgement)
+}
+
+/// Writes another value for a member into a JSON text.
+type Edit = fn(&str, &str, &str) -> Option<String>;
+
+async fn duplicate_member(subject: &Subject<'_>, edit: Edit) -> Judged {
     let payload = subject.payload();
-    let Some(twice) = with_duplicate(subject, &payload) else {
+    let Some(twice) = with_duplicate(subject, &payload, edit) else {
         return Ok(no_member());
     };
     let first = subject.accepted_as(&payload).await?;
@@ -110,7 +136,8 @@ fn is_strict(equality: Equality) -> bool {
 }
 
 pub(super) async fn duplicate_members_new(subject: &Subject<'_>) -> Judged {
-    let Some(twice) = with_duplicate(subject, &subject.payload()) else {
+    let payload = subject.payload();
+    let Some(twice) = with_duplicate(subject, &payload, json_text::duplicated) else {
         return Ok(no_member());
     };
     let request = subject.request(&subject.key(), &twice);
@@ -130,14 +157,14 @@ fn no_member() -> Judgement {
     Judgement::skipped("the varied value is not a member of the JSON object at the top")
 }
 
-/// Returns the payload with another value for the varied member in front of the value that it has.
-fn with_duplicate(subject: &Subject<'_>, payload: &Payload) -> Option<Payload> {
+/// Returns the payload with a second value for the varied member.
+fn with_duplicate(subject: &Subject<'_>, payload: &Payload, edit: Edit) -> Option<Payload> {
     let vary = subject.operation.vary.as_ref()?;
     let Vary::Pointer(pointer) = vary else {
         return None;
     };
     let varied = vary.apply(payload).ok()?;
-    let body = json_text::duplicated(payload.text()?, pointer, vary.json(&varied)?)?;
+    let body = edit(payload.text()?, pointer, vary.json(&varied)?)?;
     Some(payload.with_body(body))
 }
 

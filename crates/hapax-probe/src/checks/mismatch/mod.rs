@@ -3,7 +3,7 @@
 //! A profile says what the refusal is, and which payloads are the same. That a key never has two
 //! effects, and that a client does not get the response to another payload, is asked of all.
 
-mod reaction;
+pub(crate) mod reaction;
 mod json;
 mod leak;
 
@@ -62,6 +62,18 @@ pub(crate) const CHECKS: &[Check] = &[
         asks: "A payload with one more member is another payload.",
         needs: &[Need::Json],
         run: |subject| Box::pin(json::added_member(subject)),
+    },
+    Check {
+        id: "mismatch.null-member",
+        asks: "A payload with one more member that is null is another payload.",
+        needs: &[Need::Json],
+        run: |subject| Box::pin(json::null_member(subject)),
+    },
+    Check {
+        id: "mismatch.letter-case",
+        asks: "Two texts that differ in the case of a letter are two payloads.",
+        needs: &[Need::Json],
+        run: |subject| Box::pin(json::letter_case(subject)),
     },
     Check {
         id: "mismatch.member-order",
@@ -160,7 +172,7 @@ async fn again(subject: &Subject<'_>, first: &First, payload: &Payload) -> Resul
 pub(crate) async fn recognizable(subject: &Subject<'_>, first: &First) -> Result<bool, Stop> {
     let request = subject.request(&subject.key(), &first.payload);
     let answer = subject.send(&request).await?;
-    Ok(answer.body != first.answer.body)
+    Ok(!answer.is_like(&first.answer))
 }
 
 /// Sends a first request, and another payload under its key.
@@ -201,7 +213,7 @@ async fn first_kept(subject: &Subject<'_>) -> Judged {
     };
     let replay = soon(subject, &first.request).await?;
     let mut judge = Judge::new();
-    judge.require(subject.is_replay(&first.answer, &replay), || {
+    judge.require(first.answer.is_like(&replay), || {
         format!("after another payload, the retry got {}", replay.describe())
     });
     Ok(judge.judgement())
@@ -214,11 +226,16 @@ async fn retry_after(subject: &Subject<'_>) -> Judged {
     if !Reaction::of(subject.profile(), &first.answer, &answer).is_refusal() {
         return Ok(not_refused(&answer));
     }
-    Ok(if answer.header("retry-after").is_some() {
-        Judgement::note("the refusal of the other payload has a Retry-After")
-    } else {
-        Judgement::new(Verdict::Pass, "no Retry-After")
-    })
+    let verdict = match (
+        answer.header("retry-after").is_some(),
+        subject.profile().mismatch_retry_after,
+    ) {
+        (false, _) => return Ok(Judgement::new(Verdict::Pass, "no Retry-After")),
+        (true, Some(false)) => Verdict::Fail,
+        (true, _) => Verdict::Note,
+    };
+    let seen = "the refusal of the other payload has a Retry-After";
+    Ok(Judgement::new(verdict, seen))
 }
 
 fn not_refused(answer: &Answer) -> Judgement {
@@ -228,10 +245,9 @@ fn not_refused(answer: &Answer) -> Judgement {
     ))
 }
 
-/// Whether query and content type are a part of the payload. Of the known texts, only the contract
-/// of Hapax says so.
-fn compares_whole_requests(profile: &Profile) -> bool {
-    profile.name == "hapax"
+/// Whether query and content type are a part of the payload.
+pub(crate) fn compares_whole_requests(profile: &Profile) -> bool {
+    profile.compares_whole_requests == Some(true)
 }
 
 async fn query(subject: &Subject<'_>) -> Judged {
@@ -295,7 +311,7 @@ async fn method(subject: &Subject<'_>) -> Judged {
         }
         let answer = soon(subject, &first.request.clone().method(method)).await?;
         judge.saw(format!("{method}: {}", answer.status));
-        if !answer.is_success() || answer.body != first.answer.body {
+        if !answer.is_success() || !answer.is_like(&first.answer) {
             continue;
         }
         if recognizable(subject, &first).await? {

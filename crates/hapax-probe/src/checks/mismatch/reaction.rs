@@ -11,7 +11,7 @@ use crate::{
 
 /// What a server did with a second request under the key of a first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reaction {
+pub(crate) enum Reaction {
     /// It returned the first response.
     Replay,
     /// It succeeded with another response: the request was executed.
@@ -26,7 +26,7 @@ pub(super) enum Reaction {
 
 /// What a profile says about two payloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rule {
+pub(crate) enum Rule {
     /// They are the same request.
     Same,
     /// They are different requests.
@@ -36,9 +36,9 @@ pub(super) enum Rule {
 }
 
 impl Reaction {
-    pub(super) fn of(profile: &Profile, first: &Answer, answer: &Answer) -> Self {
+    pub(crate) fn of(profile: &Profile, first: &Answer, answer: &Answer) -> Self {
         if answer.is_success() {
-            if answer.status == first.status && answer.body == first.body {
+            if answer.is_like(first) {
                 Self::Replay
             } else {
                 Self::Executed
@@ -53,12 +53,12 @@ impl Reaction {
     }
 
     /// Whether the request was refused, as a mismatch or otherwise.
-    pub(super) fn is_refusal(self) -> bool {
+    pub(crate) fn is_refusal(self) -> bool {
         matches!(self, Self::Mismatch | Self::Refused)
     }
 
     /// Returns what was seen. The text is the same in every run.
-    pub(super) fn describe(self, answer: &Answer) -> String {
+    pub(crate) fn describe(self, answer: &Answer) -> String {
         let status = answer.status;
         match self {
             Self::Replay => "the first response".to_owned(),
@@ -72,7 +72,7 @@ impl Reaction {
 
 impl Rule {
     /// The rule for two texts of the same JSON value.
-    pub(super) fn of_texts(equality: Equality) -> Self {
+    pub(crate) fn of_texts(equality: Equality) -> Self {
         match equality {
             Equality::Raw => Self::Other,
             Equality::CanonicalJson | Equality::Rfc8785 | Equality::JsonByValue => Self::Same,
@@ -81,7 +81,7 @@ impl Rule {
     }
 
     /// The rule for two ways to write the same number.
-    pub(super) fn of_numbers(equality: Equality) -> Self {
+    pub(crate) fn of_numbers(equality: Equality) -> Self {
         match equality {
             Equality::Raw | Equality::CanonicalJson => Self::Other,
             Equality::JsonByValue | Equality::Rfc8785 => Self::Same,
@@ -90,7 +90,7 @@ impl Rule {
     }
 
     /// The rule for two JSON values.
-    pub(super) fn of_values(equality: Equality) -> Self {
+    pub(crate) fn of_values(equality: Equality) -> Self {
         match equality {
             Equality::Raw | Equality::CanonicalJson | Equality::Rfc8785 | Equality::JsonByValue => {
                 Self::Other
@@ -112,7 +112,7 @@ impl Rule {
 ///
 /// If the second payload could be refused before the key is looked at, because it is not valid for
 /// the operation, `strict` is false, and such a refusal is a note.
-pub(super) fn judged(
+pub(crate) fn judged(
     profile: &Profile,
     rule: Rule,
     strict: bool,
