@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hapax::{
     event::Headers,
-    idempotency::Taken,
+    idempotency::{Claim, Taken},
     key::{Fingerprint, IdempotencyKey, Operation, Scope, Tenant},
     keyring::Keyring,
     limits::GRACE_DOUBLINGS,
@@ -26,6 +26,7 @@ use crate::{
     claim::{PAUSE, find},
     error::{corrupt, encrypted, own_error, unavailable},
     idempotency::{parts, retention},
+    payload_lock::payload_lock,
     phase::Phase,
     postgres::Postgres,
     query,
@@ -119,7 +120,8 @@ async fn try_enter(
         return Ok(Some(ClaimOutcome::Open(owned)));
     }
     let Some(record) = find(store, &entry.claim.scope).await? else {
-        return Ok(None);
+        let is_conflict = runs_other_payload(store, &entry.claim).await?;
+        return Ok(is_conflict.then_some(ClaimOutcome::Taken(Taken::Mismatch)));
     };
     let (now, read) = (record.read_at, (record.epoch, Moment(record.created_at)));
     Ok(match evaluate_entry(Some(record), &entry.claim, now) {
@@ -137,6 +139,17 @@ async fn try_enter(
             resume(store, entry, read).await?.map(ClaimOutcome::Open)
         }
     })
+}
+
+/// Whether another transaction has the key, which has no row, and runs another payload.
+async fn runs_other_payload(store: &Postgres, claim: &Claim) -> Result<bool, StoreError> {
+    let [tenant, operation, key] = parts(&claim.scope);
+    let params: [&dyn Param; 4] = [&tenant, &operation, &key, &payload_lock(claim)];
+    let rows = store.ask(query!("idempotency/is_other_payload"), &params);
+    let rows = rows.await.map_err(own_error)?;
+    let is_other = rows.first().is_some_and(|row| row.get("is_other"));
+    // A row that was committed in the meantime decides.
+    Ok(is_other && find(store, &claim.scope).await?.is_none())
 }
 
 /// Writes the row of an entry. Returns `None` if the state of the key does not allow the statement.

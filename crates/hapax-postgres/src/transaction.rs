@@ -29,6 +29,7 @@ use crate::{
     error::{lost, own_error, store_error, unavailable},
     idempotency::{Held, OldRow, ResponseColumns, evaluate_rows, parts, retention},
     inbox,
+    payload_lock::payload_lock,
     phase::Phase,
     postgres::Postgres,
     query,
@@ -235,8 +236,8 @@ impl Tx {
         let ready = self.session.ready(&sql).await.map_err(own_error)?;
         let begin = self.store.begin();
         let [tenant, operation, key] = parts(&claim.scope);
-        let time = self.store.time();
-        let scope: [&dyn Param; 3] = [&tenant, &operation, &key];
+        let (payload, time) = (payload_lock(&claim), self.store.time());
+        let scope: [&dyn Param; 4] = [&tenant, &operation, &key, &payload];
         let scope_at: [&dyn Param; 4] = [&tenant, &operation, &key, &time];
         let results = self.session.run_behind(
             &begin,
