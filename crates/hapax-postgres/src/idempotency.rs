@@ -101,7 +101,7 @@ pub(crate) fn evaluate(
         Some(record) => {
             let now = record.read_at;
             match evaluate_claim(record, claim, now) {
-                // A committed row decides, whoever has the locks.
+                // A committed row decides, even if another transaction has the locks.
                 Some(taken) => {
                     let taken = keyring.decrypt_taken(&claim.scope, taken);
                     return taken

@@ -129,7 +129,8 @@ pub trait Keys: KeyMaintenance {
     ) -> impl Future<Output = Result<Self::Tx, StoreError>> + Send;
 
     /// Claims a key. Returns an open transaction that holds the key, or the state of a key that was
-    /// taken.
+    /// taken. If another payload is running under the key, this is a mismatch, and the claim does
+    /// not wait.
     fn claim(
         &self,
         claim: Claim,

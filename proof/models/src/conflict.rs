@@ -27,7 +27,7 @@ pub(crate) struct Conflict {
 pub(crate) enum Bug {
     /// Nothing.
     None,
-    /// If nobody has the payload lock of a claim, the key has another payload.
+    /// If no other transaction has the payload lock of a claim, the key has another payload.
     AbsenceIsProof,
     /// The lock of the key is taken first, and the request runs even if its payload lock is not to
     /// be had.
@@ -90,7 +90,7 @@ pub(crate) enum At {
     Half,
     /// It did not get the key: does another transaction have its payload lock?
     Beaten,
-    /// Nobody else has it: what does the transaction with the key have?
+    /// No other transaction has it: what does the one with the key have?
     Alone,
     /// The row is next.
     Locked(Found),
@@ -126,7 +126,7 @@ pub(crate) struct Request {
     /// Whether another payload has had the key since the attempt began: in a row, or in a
     /// transaction that has the lock while there is no row.
     is_conflict: bool,
-    /// A request with another payload that has run since the attempt began, while nobody else had
+    /// A request with another payload that has run since the attempt began, while no other one had
     /// the payload lock of this one.
     beside: Option<usize>,
 }

@@ -210,7 +210,7 @@ async fn a_transaction_that_has_run_two_payloads_is_in_progress_for_both() {
 /// A response that was stored after the first look is found, although another claim has the locks for
 /// a moment.
 #[tokio::test]
-async fn a_stored_response_decides_whoever_has_the_locks() {
+async fn a_stored_response_decides_even_if_another_claim_has_the_locks() {
     let fixture = hasty().await;
     let tx = fixture.claim(claim("k")).await;
     tx.complete(&response("first"), Effect::Keep).await.unwrap();
