@@ -121,7 +121,7 @@ pub(crate) struct Request {
     payload: Hold,
     tries: u8,
     told: Option<Told>,
-    /// The row as it was when the attempt began.
+    /// The row as it was when the attempt began, for a claim that reads it first.
     row_before: Option<u8>,
     /// Whether another payload has had the key since the attempt began: in a row, or in a
     /// transaction that has the lock while there is no row.
@@ -223,7 +223,7 @@ impl Model for Conflict {
     fn next_state(&self, state: &State, action: Action) -> Option<State> {
         let mut state = state.clone();
         match action {
-            Action::Begin(one) => state.begin(one),
+            Action::Begin(one) => state.begin(one, self.bug == Bug::RowFirst),
             Action::Step(one) => self.step(&mut state, one),
             Action::Commit(one) => {
                 let Asked { key, payload, .. } = state.asked[one];
@@ -376,7 +376,7 @@ impl Conflict {
 }
 
 impl State {
-    fn begin(&mut self, one: usize) {
+    fn begin(&mut self, one: usize, reads_row: bool) {
         let Asked {
             key, is_optimistic, ..
         } = self.asked[one];
@@ -388,16 +388,21 @@ impl State {
                 At::Begun
             },
             tries: tries + 1,
-            row_before: self.rows[key],
+            row_before: self.rows[key].filter(|_| reads_row),
             ..Request::default()
         };
         self.requests[one].beside = (0..REQUESTS).find(|other| self.runs_beside(one, *other));
     }
 
-    /// Ends a transaction. Its locks are still there.
+    /// Ends a transaction. Its locks are still there. What the outcome does not depend on is
+    /// forgotten, so that there are fewer states.
     fn end(&mut self, one: usize, told: Told) {
-        self.requests[one].at = At::Ending;
-        self.requests[one].told = Some(told);
+        let request = &mut self.requests[one];
+        request.at = At::Ending;
+        request.told = Some(told);
+        request.row_before = None;
+        request.is_conflict &= told == Told::Mismatch;
+        request.beside = request.beside.filter(|_| told == Told::InProgress);
     }
 
     /// Whether the payload locks of two requests have the same number.
@@ -442,7 +447,7 @@ impl State {
 
     /// Notes what has happened during an attempt.
     fn watch(&mut self, one: usize) {
-        if matches!(self.requests[one].at, At::Idle | At::Done) {
+        if matches!(self.requests[one].at, At::Idle | At::Ending | At::Done) {
             return;
         }
         let Asked { key, payload, .. } = self.asked[one];
