@@ -28,9 +28,10 @@ pub(crate) fn payload_lock(claim: &Claim) -> i64 {
         .into_iter()
         .fold(start, |hash, part| hash.part(part.as_bytes()))
         .finish();
-    let [a, b, c, d, e, f, ..] = *hash.as_bytes();
-    let [first, second, ..] = *claim.fingerprint.as_bytes();
-    i64::from_be_bytes([a, b, c, d, e, f, first, second])
+    let mut number = [0; 8];
+    number[..6].copy_from_slice(&hash.as_bytes()[..6]);
+    number[6..].copy_from_slice(&claim.fingerprint.as_bytes()[..2]);
+    i64::from_be_bytes(number)
 }
 
 #[cfg(test)]
