@@ -130,12 +130,11 @@ async fn a_pipelined_claim_shows_its_payload_too() {
 }
 
 #[tokio::test]
-async fn a_refusal_that_claims_again_shows_its_payload_until_it_is_stored() {
+async fn a_refusal_claims_its_key_and_its_payload_again_and_is_stored() {
     let fixture = Fixture::new().await;
     let mut tx = fixture.claim(claim("k")).await;
     tx.execute(INSERT, &[&"dropped"]).await.unwrap();
-    let kept = tx.complete(&response("no"), Effect::Drop);
-    kept.await.unwrap();
+    tx.complete(&response("no"), Effect::Drop).await.unwrap();
     assert_eq!(taken(&fixture, fingerprint(2)).await, Taken::Mismatch);
     fixture.idle().await;
 }
