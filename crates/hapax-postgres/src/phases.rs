@@ -120,8 +120,7 @@ async fn try_enter(
         return Ok(Some(ClaimOutcome::Open(owned)));
     }
     let Some(record) = find(store, &entry.claim.scope).await? else {
-        let is_conflict = runs_other_payload(store, &entry.claim).await?;
-        return Ok(is_conflict.then_some(ClaimOutcome::Taken(Taken::Mismatch)));
+        return conflict(store, &entry.claim).await;
     };
     let (now, read) = (record.read_at, (record.epoch, Moment(record.created_at)));
     Ok(match evaluate_entry(Some(record), &entry.claim, now) {
@@ -132,8 +131,10 @@ async fn try_enter(
             ))
         }
         ClaimOutcome::Open(Start::New) => {
-            let anew = write(store, query!("idempotency/enter_anew"), entry);
-            anew.await?.map(ClaimOutcome::Open)
+            match write(store, query!("idempotency/enter_anew"), entry).await? {
+                Some(owned) => Some(ClaimOutcome::Open(owned)),
+                None => conflict(store, &entry.claim).await?,
+            }
         }
         ClaimOutcome::Open(Start::Resume) => {
             resume(store, entry, read).await?.map(ClaimOutcome::Open)
@@ -141,15 +142,25 @@ async fn try_enter(
     })
 }
 
-/// Whether another transaction has the key, which has no row, and runs another payload.
-async fn runs_other_payload(store: &Postgres, claim: &Claim) -> Result<bool, StoreError> {
+/// Finds out whether another transaction, which has the key, runs another payload. `None` if it does
+/// not, or if it is not known.
+async fn conflict(
+    store: &Postgres,
+    claim: &Claim,
+) -> Result<Option<ClaimOutcome<Ownership>>, StoreError> {
     let [tenant, operation, key] = parts(&claim.scope);
     let params: [&dyn Param; 4] = [&tenant, &operation, &key, &payload_lock(claim)];
     let rows = store.ask(query!("idempotency/is_other_payload"), &params);
     let rows = rows.await.map_err(own_error)?;
-    let is_other = rows.first().is_some_and(|row| row.get("is_other"));
-    // A row that was committed in the meantime decides.
-    Ok(is_other && find(store, &claim.scope).await?.is_none())
+    if !rows.first().is_some_and(|row| row.get("is_other")) {
+        return Ok(None);
+    }
+    // A row that was committed in the meantime decides, at the next attempt.
+    let record = find(store, &claim.scope).await?;
+    let now = record.as_ref().map(|record| record.read_at);
+    let entered = evaluate_entry(record, claim, now.unwrap_or_default());
+    let is_free = entered == ClaimOutcome::Open(Start::New);
+    Ok(is_free.then_some(ClaimOutcome::Taken(Taken::Mismatch)))
 }
 
 /// Writes the row of an entry. Returns `None` if the state of the key does not allow the statement.
