@@ -1,7 +1,8 @@
 //! Claims: locking a key in a transaction, or finding out who has it.
 //!
 //! A claim that does not get the lock returns its connection, waits a little and tries again, so
-//! that many duplicates on many nodes hold no connections.
+//! that many duplicates on many nodes hold no connections. If another payload is running under the
+//! key, there is nothing to wait for.
 
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use tokio_postgres::error::SqlState;
 use crate::{
     error::own_error,
     idempotency::{OldRow, evaluate_rows, parts, record},
+    payload_lock::payload_lock,
     postgres::Postgres,
     query,
     session::{PipelineError, Session},
@@ -119,8 +121,8 @@ pub(crate) async fn try_hold(
     let ready = session.run(async |link| link.ready(sql).await).await;
     let [lock, find] = ready.map_err(own_error)?;
     let [tenant, operation, key] = parts(&claim.scope);
-    let time = store.time();
-    let scope: [&dyn Param; 3] = [&tenant, &operation, &key];
+    let (payload, time) = (payload_lock(claim), store.time());
+    let scope: [&dyn Param; 4] = [&tenant, &operation, &key, &payload];
     let scope_at: [&dyn Param; 4] = [&tenant, &operation, &key, &time];
     // There is no guard, because these statements write nothing: it does no harm if they run although
     // `BEGIN` has failed.

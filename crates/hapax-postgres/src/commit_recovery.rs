@@ -10,13 +10,13 @@
 //! stores its response first, the unique index makes the other one lose.
 
 use hapax::{
-    idempotency::{Claim, StoredResponse, Taken},
+    idempotency::{Claim, StoredResponse, Taken, evaluate_claim},
     store::{ClaimOutcome, StoreError},
 };
 use tokio::time::{Instant, sleep};
 
 use crate::{
-    claim::{Locked, hold},
+    claim::{Locked, find, hold},
     error::{lost, unavailable},
     idempotency::{OldRow, retention},
     postgres::Postgres,
@@ -61,7 +61,16 @@ pub(crate) async fn committed(
     tracing::warn!("the result of a commit was lost: checking whether it happened");
     let end = Instant::now() + store.settings().wait;
     loop {
-        match hold(store, claim).await {
+        let held = hold(store, claim).await;
+        if matches!(held, Ok(ClaimOutcome::Taken(Taken::Mismatch)))
+            && !is_stored(store, claim).await
+        {
+            // Another payload that is only running may be rolled back, and proves nothing.
+            return Err(unavailable(
+                "the result of a commit was lost, and another request is running under its key",
+            ));
+        }
+        match held {
             Ok(found) => {
                 return conclude(found, response, if_absent, may_expire(store, claim)).await;
             }
@@ -75,6 +84,15 @@ pub(crate) async fn committed(
         }
         sleep(PAUSE).await;
     }
+}
+
+/// Whether the key has a row with another payload. If it cannot be read, it proves nothing.
+async fn is_stored(store: &Postgres, claim: &Claim) -> bool {
+    let Ok(Some(record)) = find(store, &claim.scope).await else {
+        return false;
+    };
+    let now = record.read_at;
+    evaluate_claim(record, claim, now) == Some(Taken::Mismatch)
 }
 
 /// Whether a committed row may already have expired when its key is claimed again.

@@ -5,6 +5,10 @@
 //! so that many duplicates on many nodes hold no connections. The lock and the read are separate
 //! statements, so the read sees everything that was committed before the lock was free.
 //!
+//! A transaction that runs a key also holds the key's payload lock (`payload_lock`). A claim that
+//! does not get the key finds out by these locks whether the transaction that has it runs another
+//! payload.
+//!
 //! An optimistic claim does neither. The statement that writes its row takes the lock, and fails if
 //! another transaction has it or if there is a row.
 
@@ -12,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hapax::{
-    idempotency::{Claim, KeyRecord, KeyState, StoredResponse, evaluate_claim},
+    idempotency::{Claim, KeyRecord, KeyState, StoredResponse, Taken, evaluate_claim},
     key::{Fingerprint, Scope},
     keyring::Keyring,
     limits::RETENTION_MAX,
@@ -44,6 +48,28 @@ pub(crate) enum OldRow {
     Unread,
 }
 
+/// What a claim has found at the locks of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyLock {
+    /// This transaction has the key.
+    Held,
+    /// Another transaction has the key. Its payload is the same, or not known.
+    Busy,
+    /// Another transaction has the key and runs another payload.
+    OtherPayload,
+}
+
+impl KeyLock {
+    /// The meaning of the column `locked`.
+    pub(crate) fn of(locked: Option<bool>) -> Self {
+        match locked {
+            Some(true) => Self::Held,
+            Some(false) => Self::Busy,
+            None => Self::OtherPayload,
+        }
+    }
+}
+
 /// Evaluates a claim by the rows of `lock` and `find`, in that order; `None` while another
 /// transaction has the key.
 pub(crate) fn evaluate_rows(
@@ -52,15 +78,20 @@ pub(crate) fn evaluate_rows(
     claim: &Claim,
     keyring: &Keyring,
 ) -> Result<Option<ClaimOutcome<OldRow>>, StoreError> {
-    let locked = lock.first().is_some_and(|row| row.get("locked"));
+    let lock = lock
+        .first()
+        .map_or(KeyLock::Busy, |row| KeyLock::of(row.get("locked")));
     let found = find.first().map(record).transpose()?;
-    evaluate(locked, found, claim, keyring)
+    evaluate(lock, found, claim, keyring)
 }
 
-/// Evaluates a claim by whether it has the key's lock, and by the key's row; `None` while another
-/// transaction has the key.
+/// Evaluates a claim by the locks of its key, and by the key's row; `None` while another transaction
+/// has the key.
+///
+/// The row must be read after the locks. Another claim holds the locks for a moment even if it then
+/// finds a response, which this claim must find too.
 pub(crate) fn evaluate(
-    locked: bool,
+    lock: KeyLock,
     found: Option<KeyRecord>,
     claim: &Claim,
     keyring: &Keyring,
@@ -70,7 +101,7 @@ pub(crate) fn evaluate(
         Some(record) => {
             let now = record.read_at;
             match evaluate_claim(record, claim, now) {
-                // A committed row decides, even if another transaction has the lock.
+                // A committed row decides, even if another transaction has the locks.
                 Some(taken) => {
                     let taken = keyring.decrypt_taken(&claim.scope, taken);
                     return taken
@@ -82,7 +113,11 @@ pub(crate) fn evaluate(
             }
         }
     };
-    Ok(locked.then_some(ClaimOutcome::Open(old)))
+    Ok(match lock {
+        KeyLock::Held => Some(ClaimOutcome::Open(old)),
+        KeyLock::OtherPayload => Some(ClaimOutcome::Taken(Taken::Mismatch)),
+        KeyLock::Busy => None,
+    })
 }
 
 pub(crate) fn parts(scope: &Scope) -> [&str; 3] {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hapax::{
     event::Headers,
-    idempotency::{Claim, KeyRecord, PlannedRequest},
+    idempotency::{Claim, KeyRecord, OnClaimed, PlannedRequest},
     inbox::Message,
     key::{DerivationSecret, IdempotencyKey, Operation, Scope, Tenant},
     limits::{PURGE_ROWS, PURGES_KEPT, TOMBSTONE},
@@ -48,11 +48,16 @@ impl Keys for Postgres {
         })
     }
 
-    async fn claim_pipelined(&self, mut claim: Claim) -> Result<ClaimOutcome<Tx>, StoreError> {
+    async fn claim_pipelined(
+        &self,
+        mut claim: Claim,
+        on_claimed: OnClaimed,
+    ) -> Result<ClaimOutcome<Tx>, StoreError> {
         let draft = Draft::of(&mut claim);
         let session = self.session().await?;
+        let pipelined = (claim, on_claimed);
         Ok(ClaimOutcome::Open(Tx::pipelined(
-            self, session, draft, claim,
+            self, session, draft, pipelined,
         )))
     }
 

@@ -5,10 +5,10 @@
 //! and
 //! `COMMIT` are another. Concurrent single-shot requests share one transaction.
 //!
-//! While the transaction of a key runs, the key is represented by an advisory lock. Its row is
-//! written once, together with the response. Only the database's clock decides about keys. The
-//! store needs no extension and no superuser, and keeps no state on a connection if there is a
-//! pooler in transaction mode ([`Settings::pooled`]).
+//! While the transaction of a key runs, the key is represented by an advisory lock, and its payload
+//! by another one. Its row is written once, together with the response. Only the database's clock
+//! decides about keys. The store needs no extension and no superuser, and keeps no state on a
+//! connection if there is a pooler in transaction mode ([`Settings::pooled`]).
 //!
 //! ```no_run
 //! use hapax::{Clock, Random, event::{Headers, NewEvent}, store::{Keys, Transaction}};
@@ -37,6 +37,7 @@ mod tls;
 mod migrations;
 mod session;
 mod idempotency;
+mod payload_lock;
 mod claim;
 mod keys;
 mod phase;

@@ -59,6 +59,11 @@ pub const MIGRATIONS: &[Migration<'static>] = &[
         "sleeping_relays",
         include_str!("../migrations/0013_sleeping_relays.sql"),
     ),
+    (
+        14,
+        "payload_locks",
+        include_str!("../migrations/0014_payload_locks.sql"),
+    ),
 ];
 
 const NAMESPACE: &str = "hapax";

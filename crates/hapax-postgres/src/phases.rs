@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hapax::{
     event::Headers,
-    idempotency::Taken,
+    idempotency::{Claim, Taken},
     key::{Fingerprint, IdempotencyKey, Operation, Scope, Tenant},
     keyring::Keyring,
     limits::GRACE_DOUBLINGS,
@@ -26,6 +26,7 @@ use crate::{
     claim::{PAUSE, find},
     error::{corrupt, encrypted, own_error, unavailable},
     idempotency::{parts, retention},
+    payload_lock::payload_lock,
     phase::Phase,
     postgres::Postgres,
     query,
@@ -119,7 +120,7 @@ async fn try_enter(
         return Ok(Some(ClaimOutcome::Open(owned)));
     }
     let Some(record) = find(store, &entry.claim.scope).await? else {
-        return Ok(None);
+        return conflict(store, &entry.claim).await;
     };
     let (now, read) = (record.read_at, (record.epoch, Moment(record.created_at)));
     Ok(match evaluate_entry(Some(record), &entry.claim, now) {
@@ -130,13 +131,36 @@ async fn try_enter(
             ))
         }
         ClaimOutcome::Open(Start::New) => {
-            let anew = write(store, query!("idempotency/enter_anew"), entry);
-            anew.await?.map(ClaimOutcome::Open)
+            match write(store, query!("idempotency/enter_anew"), entry).await? {
+                Some(owned) => Some(ClaimOutcome::Open(owned)),
+                None => conflict(store, &entry.claim).await?,
+            }
         }
         ClaimOutcome::Open(Start::Resume) => {
             resume(store, entry, read).await?.map(ClaimOutcome::Open)
         }
     })
+}
+
+/// Finds out whether another transaction, which has the key, runs another payload. `None` if it does
+/// not, or if it is not known.
+async fn conflict(
+    store: &Postgres,
+    claim: &Claim,
+) -> Result<Option<ClaimOutcome<Ownership>>, StoreError> {
+    let [tenant, operation, key] = parts(&claim.scope);
+    let params: [&dyn Param; 4] = [&tenant, &operation, &key, &payload_lock(claim)];
+    let rows = store.ask(query!("idempotency/is_other_payload"), &params);
+    let rows = rows.await.map_err(own_error)?;
+    if !rows.first().is_some_and(|row| row.get("is_other")) {
+        return Ok(None);
+    }
+    // A row that was committed in the meantime decides, at the next attempt.
+    let record = find(store, &claim.scope).await?;
+    let now = record.as_ref().map(|record| record.read_at);
+    let entered = evaluate_entry(record, claim, now.unwrap_or_default());
+    let is_free = entered == ClaimOutcome::Open(Start::New);
+    Ok(is_free.then_some(ClaimOutcome::Taken(Taken::Mismatch)))
 }
 
 /// Writes the row of an entry. Returns `None` if the state of the key does not allow the statement.

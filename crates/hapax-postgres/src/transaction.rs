@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use hapax::{
     event::{EventId, Headers, NewEvent},
-    idempotency::{Claim, StoredResponse, Taken},
+    idempotency::{Claim, OnClaimed, StoredResponse, Taken},
     inbox::{Acceptance, Accepted, Message, ResultError},
     key::Scope,
     outbox::{Draft, EventError},
@@ -29,6 +29,7 @@ use crate::{
     error::{lost, own_error, store_error, unavailable},
     idempotency::{Held, OldRow, ResponseColumns, evaluate_rows, parts, retention},
     inbox,
+    payload_lock::payload_lock,
     phase::Phase,
     postgres::Postgres,
     query,
@@ -48,7 +49,7 @@ pub struct Tx {
     held: Option<Held>,
     phase: Option<Phase>,
     /// A pipelined claim that was not sent yet: it is sent with the first statement.
-    pipelined: Option<Claim>,
+    pipelined: Option<(Claim, OnClaimed)>,
     /// The outcome of that claim if the key was taken.
     taken: Option<Taken>,
     doom: Option<Doom>,
@@ -94,10 +95,10 @@ impl Tx {
         store: &Postgres,
         session: Session,
         draft: Draft,
-        claim: Claim,
+        pipelined: (Claim, OnClaimed),
     ) -> Self {
         Self {
-            pipelined: Some(claim),
+            pipelined: Some(pipelined),
             ..Self::new(store, session, draft, None)
         }
     }
@@ -150,7 +151,8 @@ impl Tx {
     /// The scope of its key.
     pub(crate) fn scope(&self) -> Option<&Scope> {
         let held = self.held.as_ref().map(|held| &held.claim);
-        let claimed = held.or(self.pipelined.as_ref()).map(|claim| &claim.scope);
+        let pipelined = self.pipelined.as_ref().map(|(claim, _)| claim);
+        let claimed = held.or(pipelined).map(|claim| &claim.scope);
         claimed.or_else(|| self.phase.as_ref().map(|phase| &phase.owned.scope))
     }
 
@@ -198,7 +200,7 @@ impl Tx {
         let claims = self.pipelined.is_some();
         let asked = match self.pipelined.take() {
             None => self.session.run(ask).await.map_err(StoreError::from),
-            Some(claim) => self.ride(claim, ask).await,
+            Some((claim, on_claimed)) => self.ride(claim, on_claimed, ask).await,
         };
         let error = match asked {
             Ok(response) => {
@@ -223,6 +225,7 @@ impl Tx {
     async fn ride<R>(
         &mut self,
         claim: Claim,
+        on_claimed: OnClaimed,
         ask: impl AsyncFnOnce(&Link) -> Result<R, tokio_postgres::Error>,
     ) -> Result<R, StoreError> {
         // The lock is also the guard of the handler's statement.
@@ -235,8 +238,8 @@ impl Tx {
         let ready = self.session.ready(&sql).await.map_err(own_error)?;
         let begin = self.store.begin();
         let [tenant, operation, key] = parts(&claim.scope);
-        let time = self.store.time();
-        let scope: [&dyn Param; 3] = [&tenant, &operation, &key];
+        let (payload, time) = (payload_lock(&claim), self.store.time());
+        let scope: [&dyn Param; 4] = [&tenant, &operation, &key, &payload];
         let scope_at: [&dyn Param; 4] = [&tenant, &operation, &key, &time];
         let results = self.session.run_behind(
             &begin,
@@ -252,6 +255,7 @@ impl Tx {
         match evaluate_rows(&ahead[0], &ahead[1], &claim, self.store.keyring())? {
             Some(ClaimOutcome::Open(row)) => {
                 self.held = Some(Held { claim, row });
+                on_claimed.call();
                 asked.map_err(store_error)
             }
             Some(ClaimOutcome::Taken(taken)) => {

@@ -1,8 +1,9 @@
 //! The key table: one read to claim a key, one write to complete it.
 //!
 //! There is only one writer, so a claim writes no row: the job that is in its savepoint owns the
-//! key until the savepoint ends. A completed row is written at once, with all its columns. If a
-//! claim finds a row, [`evaluate_claim`] evaluates it; an expired row is overwritten.
+//! key until the savepoint ends, and `running` has its payload in memory meanwhile. A completed row
+//! is written at once, with all its columns. If a claim finds a row, [`evaluate_claim`] evaluates it;
+//! an expired row is overwritten.
 
 use std::{borrow::Cow, time::Duration};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hapax::{
     Timestamp,
     event::Headers,
-    idempotency::{Claim, KeyRecord, PlannedRequest},
+    idempotency::{Claim, KeyRecord, OnClaimed, PlannedRequest},
     key::{DerivationSecret, IdempotencyKey, Operation, Scope, Tenant},
     limits::{PURGE_ROWS, PURGES_KEPT, TOMBSTONE},
     outbox::Draft,
@@ -46,9 +46,14 @@ impl Keys for Sqlite {
         interactive::open(self, TransactionKind::Claim(claim), draft).await
     }
 
-    async fn claim_pipelined(&self, mut claim: Claim) -> Result<ClaimOutcome<Tx>, StoreError> {
+    async fn claim_pipelined(
+        &self,
+        mut claim: Claim,
+        on_claimed: OnClaimed,
+    ) -> Result<ClaimOutcome<Tx>, StoreError> {
         let draft = Draft::of(&mut claim);
-        Ok(ClaimOutcome::Open(Tx::pipelined(self, draft, claim)))
+        let pipelined = (claim, on_claimed);
+        Ok(ClaimOutcome::Open(Tx::pipelined(self, draft, pipelined)))
     }
 
     async fn execute_plan(

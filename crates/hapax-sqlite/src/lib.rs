@@ -54,6 +54,7 @@ mod merge;
 mod writer;
 mod pool;
 mod transaction;
+mod running;
 mod idempotency;
 mod keys;
 mod phase;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hapax::{
     Timestamp,
     event::Headers,
-    idempotency::Claim,
+    idempotency::{Claim, Taken},
     key::{Fingerprint, IdempotencyKey, KeyError, Operation, Scope, Tenant},
     keyring::Keyring,
     limits::GRACE_DOUBLINGS,
@@ -32,6 +32,9 @@ use crate::{
 
 impl Phases for Sqlite {
     async fn enter(&self, entry: Entry) -> Result<ClaimOutcome<Ownership>, StoreError> {
+        if self.running().has_other_payload(&entry.claim) {
+            return Ok(ClaimOutcome::Taken(Taken::Mismatch));
+        }
         let request = entry.request.map(|request| {
             let keyring = self.keyring();
             keyring.encrypt_request(&entry.claim.scope, request)

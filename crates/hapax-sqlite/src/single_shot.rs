@@ -31,6 +31,9 @@ pub(crate) async fn run(
         response,
         deadline,
     } = planned;
+    if store.running().has_other_payload(&claim) {
+        return Ok(ClaimOutcome::Taken(Taken::Mismatch));
+    }
     let mut draft = Draft::of(&mut claim);
     for event in events {
         draft.seal(event, store.clock(), store.random(), store.keyring())?;

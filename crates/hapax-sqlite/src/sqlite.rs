@@ -33,6 +33,7 @@ use crate::{
     place::Place,
     pool::Pool,
     query,
+    running::Running,
     settings::Settings,
     writer::job::{Brief, Job},
     writer::{Writer, WriterContext},
@@ -56,6 +57,7 @@ struct Inner {
     settings: Settings,
     /// The destinations known to relays of this process that have no node name.
     relays: Mutex<Vec<Weak<KnownDestinations>>>,
+    running: Running,
 }
 
 impl Sqlite {
@@ -124,6 +126,7 @@ impl Sqlite {
             keyring: settings.keyring,
             settings: kept,
             relays: Mutex::default(),
+            running: Running::default(),
         })))
     }
 
@@ -211,6 +214,11 @@ impl Sqlite {
 
     pub(crate) fn latest(&self) -> &Latest {
         &self.0.latest
+    }
+
+    /// The key of the transaction that holds the writer.
+    pub(crate) fn running(&self) -> &Running {
+        &self.0.running
     }
 
     /// Whether the database file can be relied upon.

@@ -5,7 +5,10 @@
 //! decides whether the response is kept. Both are pure functions, so that every store and every
 //! protocol decides in the same way.
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 
@@ -31,6 +34,32 @@ pub struct Claim {
     pub on_expired: OnExpired,
     /// Headers that every event of this request carries (`traceparent`, `correlation_id`).
     pub context: Headers,
+}
+
+/// What a store calls once, when a pipelined claim has got its key.
+pub struct OnClaimed(Box<dyn FnOnce() + Send + Sync>);
+
+impl OnClaimed {
+    /// Calls `claimed`.
+    pub fn new(claimed: impl FnOnce() + Send + Sync + 'static) -> Self {
+        Self(Box::new(claimed))
+    }
+
+    /// Does nothing.
+    pub fn nothing() -> Self {
+        Self::new(|| ())
+    }
+
+    /// Reports that the claim has its key.
+    pub fn call(self) {
+        (self.0)();
+    }
+}
+
+impl fmt::Debug for OnClaimed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnClaimed")
+    }
 }
 
 /// What happens to a request whose key has expired.

@@ -6,13 +6,16 @@
 //! the leader. Many requests with one key are one transaction.
 //!
 //! A follower with another fingerprint receives a mismatch as soon as the leader has confirmed that
-//! the key belongs to its fingerprint, and never before.
+//! the key belongs to its fingerprint, and never before. Until then another node may get the key.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
     fmt,
     hash::{BuildHasher, RandomState},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use tokio::sync::oneshot;
@@ -59,7 +62,16 @@ pub struct Leader<T> {
     shared: Arc<Shared<T>>,
     scope: Scope,
     fingerprint: Fingerprint,
+    /// The number of this leader. No other one has it.
+    number: u64,
     done: bool,
+}
+
+/// Confirms for a leader that the key belongs to its fingerprint, from another place.
+pub struct Confirmation<T> {
+    shared: Arc<Shared<T>>,
+    scope: Scope,
+    number: u64,
 }
 
 impl<T: Clone> SingleFlight<T> {
@@ -67,6 +79,7 @@ impl<T: Clone> SingleFlight<T> {
     pub fn new() -> Self {
         Self(Arc::new(Shared {
             hasher: RandomState::new(),
+            leaders: AtomicU64::new(0),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
         }))
     }
@@ -76,8 +89,9 @@ impl<T: Clone> SingleFlight<T> {
         let mut flights = self.0.flights(scope);
         match flights.entry(scope.clone()) {
             Entry::Vacant(vacant) => {
-                vacant.insert(Flight::new(fingerprint));
-                Join::Leader(Leader::new(&self.0, scope, fingerprint))
+                let number = self.0.next_number();
+                vacant.insert(Flight::new(fingerprint, number));
+                Join::Leader(Leader::new(&self.0, scope, fingerprint, number))
             }
             Entry::Occupied(mut occupied) => occupied.get_mut().join(fingerprint),
         }
@@ -128,16 +142,24 @@ impl<T> Leader<T> {
     /// Confirms that the key belongs to this leader's fingerprint. Followers with another one
     /// receive a mismatch at once.
     pub fn confirm(&self) {
-        let others: Vec<_> = {
-            let mut flights = self.shared.flights(&self.scope);
-            let Some(flight) = flights.get_mut(&self.scope) else {
-                return;
-            };
-            flight.confirmed = true;
-            flight.take(|waiter| waiter.fingerprint != self.fingerprint)
-        };
-        for waiter in others {
-            let _ = waiter.tell.send(Waited::Mismatch);
+        self.shared.confirm(&self.scope, self.number);
+    }
+
+    /// Confirms later, for example when a pipelined claim has got its key.
+    pub fn confirmation(&self) -> Confirmation<T> {
+        Confirmation {
+            shared: Arc::clone(&self.shared),
+            scope: self.scope.clone(),
+            number: self.number,
+        }
+    }
+
+    /// Retracts a confirmation, because the leader has lost the key and claims it again. Followers
+    /// with another fingerprint wait again.
+    pub fn retract(&self) {
+        let mut flights = self.shared.flights(&self.scope);
+        if let Some(flight) = flights.get_mut(&self.scope) {
+            flight.confirmed = false;
         }
     }
 
@@ -162,19 +184,20 @@ impl<T> Leader<T> {
         self.hand_over();
     }
 
-    fn new(shared: &Arc<Shared<T>>, scope: &Scope, fingerprint: Fingerprint) -> Self {
+    fn new(shared: &Arc<Shared<T>>, scope: &Scope, fingerprint: Fingerprint, number: u64) -> Self {
         Self {
             shared: Arc::clone(shared),
             scope: scope.clone(),
             fingerprint,
+            number,
             done: false,
         }
     }
 
     fn hand_over(&mut self) {
         self.done = true;
-        while let Some(next) = self.shared.next(&self.scope) {
-            let leader = Self::new(&self.shared, &self.scope, next.fingerprint);
+        while let Some((next, number)) = self.shared.next(&self.scope) {
+            let leader = Self::new(&self.shared, &self.scope, next.fingerprint, number);
             // If the follower has left, the value comes back. Dropping it here must not hand over a
             // second time.
             match next.tell.send(Waited::Leader(leader)) {
@@ -199,10 +222,25 @@ impl<T> fmt::Debug for Leader<T> {
     }
 }
 
+impl<T> Confirmation<T> {
+    /// Like [`Leader::confirm`]. It does nothing if the leader has ended.
+    pub fn confirm(&self) {
+        self.shared.confirm(&self.scope, self.number);
+    }
+}
+
+impl<T> fmt::Debug for Confirmation<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Confirmation").field(&self.scope).finish()
+    }
+}
+
 type Flights<T> = HashMap<Scope, Flight<T>>;
 
 struct Shared<T> {
     hasher: RandomState,
+    /// The number of leaders so far.
+    leaders: AtomicU64,
     shards: Box<[Mutex<Flights<T>>]>,
 }
 
@@ -215,24 +253,47 @@ impl<T> Shared<T> {
         lock(&self.shards[self.hasher.hash_one(scope) as usize % SHARDS])
     }
 
-    /// The next follower, which becomes the leader. The flight ends if there is none.
-    fn next(&self, scope: &Scope) -> Option<Waiter<T>> {
+    fn next_number(&self) -> u64 {
+        self.leaders.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The next follower, which becomes the leader, with its number as a leader. The flight ends if
+    /// there is none.
+    fn next(&self, scope: &Scope) -> Option<(Waiter<T>, u64)> {
         let mut flights = self.flights(scope);
         let flight = flights.get_mut(scope)?;
-        let next = flight.waiters.pop_front();
-        match &next {
-            Some(waiter) => {
-                flight.fingerprint = waiter.fingerprint;
-                flight.confirmed = false;
-            }
-            None => drop(flights.remove(scope)),
+        let Some(next) = flight.waiters.pop_front() else {
+            drop(flights.remove(scope));
+            return None;
+        };
+        flight.fingerprint = next.fingerprint;
+        flight.leader = self.next_number();
+        flight.confirmed = false;
+        Some((next, flight.leader))
+    }
+
+    /// Confirms that the key belongs to the fingerprint of the leader `number`, if it still leads.
+    fn confirm(&self, scope: &Scope, number: u64) {
+        let others: Vec<_> = {
+            let mut flights = self.flights(scope);
+            let flight = flights.get_mut(scope);
+            let Some(flight) = flight.filter(|flight| flight.leader == number) else {
+                return;
+            };
+            flight.confirmed = true;
+            let fingerprint = flight.fingerprint;
+            flight.take(|waiter| waiter.fingerprint != fingerprint)
+        };
+        for waiter in others {
+            let _ = waiter.tell.send(Waited::Mismatch);
         }
-        next
     }
 }
 
 struct Flight<T> {
     fingerprint: Fingerprint,
+    /// The number of the leader.
+    leader: u64,
     confirmed: bool,
     waiters: VecDeque<Waiter<T>>,
     clear_at: usize,
@@ -244,9 +305,10 @@ struct Waiter<T> {
 }
 
 impl<T> Flight<T> {
-    fn new(fingerprint: Fingerprint) -> Self {
+    fn new(fingerprint: Fingerprint, leader: u64) -> Self {
         Self {
             fingerprint,
+            leader,
             confirmed: false,
             waiters: VecDeque::new(),
             clear_at: CLEAR_AT,
@@ -307,6 +369,33 @@ mod tests {
             Join::Mismatch
         ));
         leader.finish(&"answer");
+        assert!(flights.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_confirmation_is_good_for_its_leader_only_and_until_it_is_retracted() {
+        let flights = SingleFlight::new();
+        let leader = check_leads(&flights, 1);
+        let confirmation = leader.confirmation();
+        let early = check_follows(&flights, 2);
+        confirmation.confirm();
+        assert!(matches!(early.wait().await, Waited::Mismatch));
+        leader.retract();
+        let other = check_follows(&flights, 2);
+        leader.finish(&"answer");
+        let Waited::Leader(next) = other.wait().await else {
+            panic!("the follower must become the leader");
+        };
+        // The leader of this confirmation has ended.
+        confirmation.confirm();
+        let third = check_follows(&flights, 1);
+        next.confirm();
+        assert!(matches!(third.wait().await, Waited::Mismatch));
+        next.finish(&"other");
+        let last = check_leads(&flights, 1);
+        confirmation.confirm();
+        drop(check_follows(&flights, 2));
+        drop(last);
         assert!(flights.is_empty());
     }
 

@@ -27,7 +27,7 @@ use crate::{
     clock::Timestamp,
     delivery::{Frontier, Shards},
     event::{EventId, Headers, NewEvent},
-    idempotency::{Claim, KeyRecord, PlannedRequest, StoredResponse, Taken},
+    idempotency::{Claim, KeyRecord, OnClaimed, PlannedRequest, StoredResponse, Taken},
     inbox::{Acceptance, Message, ResultError},
     key::{DerivationSecret, Operation, Scope, Tenant},
     notify::Sleep,
@@ -129,7 +129,8 @@ pub trait Keys: KeyMaintenance {
     ) -> impl Future<Output = Result<Self::Tx, StoreError>> + Send;
 
     /// Claims a key. Returns an open transaction that holds the key, or the state of a key that was
-    /// taken.
+    /// taken. If another payload is running under the key, this is a mismatch, and the claim does
+    /// not wait.
     fn claim(
         &self,
         claim: Claim,
@@ -142,12 +143,20 @@ pub trait Keys: KeyMaintenance {
     /// taken, the first statement fails with [`StoreError::NotClaimed`], [`Transaction::taken`]
     /// returns the state of the key, and nothing is committed. If the claim itself fails, the first
     /// statement fails with its error, and [`Transaction::has_conflict`] returns true, so that the
-    /// caller claims again. A store for which this has no advantage claims at once.
+    /// caller claims again. A store for which this has no advantage claims at once. The store calls
+    /// `on_claimed` when the transaction has its key.
     fn claim_pipelined(
         &self,
         claim: Claim,
+        on_claimed: OnClaimed,
     ) -> impl Future<Output = Result<ClaimOutcome<Self::Tx>, StoreError>> + Send {
-        self.claim(claim)
+        async move {
+            let outcome = self.claim(claim).await?;
+            if let ClaimOutcome::Open(_) = &outcome {
+                on_claimed.call();
+            }
+            Ok(outcome)
+        }
     }
 
     /// Opens a transaction for a key that is assumed to be free (optimistic claim). The store neither

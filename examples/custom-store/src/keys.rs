@@ -71,12 +71,16 @@ impl Keys for Memory {
 
 impl Memory {
     /// Claims a key, unless another transaction runs until the deadline. The lock is taken before
-    /// the row is read, so the row is what the previous transaction has committed.
+    /// the row is read, so the row is what the previous transaction has committed. If another
+    /// payload is running under the key, there is nothing to wait for.
     async fn claim_before(
         &self,
         deadline: Option<Instant>,
         mut claim: Claim,
     ) -> Result<ClaimOutcome<Tx>, StoreError> {
+        if self.database.running.has_other_payload(&claim) {
+            return Ok(ClaimOutcome::Taken(Taken::Mismatch));
+        }
         let writer = self.database.writer.clone().lock_owned();
         let writer = match deadline {
             None => writer.await,

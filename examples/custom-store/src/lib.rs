@@ -6,6 +6,7 @@
 //! store" explains these files.
 
 mod transaction;
+mod running;
 mod keys;
 mod outbox;
 mod partitions;
@@ -20,6 +21,7 @@ use std::{
 
 use hapax::{Clock, Random, notify::Notifier};
 
+use running::Running;
 pub use tables::Tables;
 pub use transaction::{InsertRow, Tx};
 
@@ -29,6 +31,7 @@ pub struct Database {
     tables: Arc<Mutex<Tables>>,
     /// The lock of the only open transaction. It is released when the transaction is dropped.
     writer: Arc<tokio::sync::Mutex<()>>,
+    running: Running,
 }
 
 impl Database {
@@ -40,6 +43,7 @@ impl Database {
         Ok(Self {
             tables: Arc::new(Mutex::new(Tables::new()?)),
             writer: Arc::default(),
+            running: Running::default(),
         })
     }
 

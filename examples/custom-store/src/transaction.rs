@@ -16,6 +16,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use crate::{
     Memory,
+    running::RunningKey,
     tables::{InboxRow, KeyRow},
 };
 
@@ -27,6 +28,7 @@ pub struct InsertRow(pub String);
 #[derive(Debug)]
 pub struct Tx {
     store: Memory,
+    _running: RunningKey,
     /// Keeps other transactions out until this one ends.
     _writer: OwnedMutexGuard<()>,
     claim: Option<Claim>,
@@ -49,6 +51,7 @@ impl Tx {
         Self {
             began_at: store.clock.now(),
             store: store.clone(),
+            _running: store.database.running.start(claim.as_ref()),
             _writer: writer,
             claim,
             draft,

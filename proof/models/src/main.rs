@@ -8,6 +8,7 @@
 //! A model is not the code: it proves nothing about what it leaves out. See
 //! docs/explanation/models.md.
 
+mod conflict;
 mod explore;
 mod frontier;
 mod history;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let mut table = table::Table::new(arguments.model, arguments.large, arguments.traces);
     table.add::<key::Key>();
+    table.add::<conflict::Conflict>();
     table.add::<outbox::Outbox>();
     table.add::<inbox::Inbox>();
     table.add::<frontier::Frontier>();

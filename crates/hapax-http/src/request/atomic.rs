@@ -67,6 +67,7 @@ pub(super) async fn atomic<K: Keys>(
             Ok(response) => return response,
             Err(lost) => guard = lost.guard,
         }
+        guard.retract();
         // After a conflict, the next run claims before the handler starts.
         mode = ClaimMode::First;
         sleep(pause).await;
@@ -154,7 +155,7 @@ async fn claim<K: Keys>(
     if mode == ClaimMode::First {
         store.claim(claim).await
     } else {
-        store.claim_pipelined(claim).await
+        store.claim_pipelined(claim, guard.confirms()).await
     }
 }
 

@@ -10,7 +10,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use hapax::{
     admin::KeyState,
-    idempotency::{Claim, StoredResponse, Taken},
+    idempotency::{Claim, OnClaimed, StoredResponse, Taken},
     key::IdempotencyKey,
     request_log::Line,
     store::{Keys, StoreError},
@@ -84,6 +84,17 @@ impl<K: Keys> ClaimGuard<K> {
     pub(super) fn confirm(&mut self) {
         self.joined.leader.confirm();
         self.from_state = Some(FREE);
+    }
+
+    /// Confirms the same when the store has got the key.
+    pub(super) fn confirms(&self) -> OnClaimed {
+        let confirmation = self.joined.leader.confirmation();
+        OnClaimed::new(move || confirmation.confirm())
+    }
+
+    /// Retracts the confirmation: the key was lost, and is claimed again.
+    pub(super) fn retract(&self) {
+        self.joined.leader.retract();
     }
 
     /// Records that the handler starts. It must not run again without its key, because another

@@ -19,6 +19,7 @@ mod waiting;
 mod conflicts;
 mod sqlx_handlers;
 mod pipelined;
+mod running;
 mod optimistic;
 mod violations;
 mod store_errors;

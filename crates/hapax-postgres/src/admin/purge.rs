@@ -30,7 +30,7 @@ pub(super) async fn purge(
     let mut act = AuditedTransaction::begin(store).await?;
     let name: [&dyn Param; 3] = [&known.tenant, &known.operation, &known.key];
     // A transaction that runs under the key holds this lock, but no lock on a row.
-    let locked = act.ask(query!("idempotency/lock"), &name).await?;
+    let locked = act.ask(query!("admin/hold_key"), &name).await?;
     let is_free = locked.first().is_some_and(|row| row.get(0));
     let is_gone = is_free && delete(&mut act, &name, version).await?;
     let object = key_object(known);

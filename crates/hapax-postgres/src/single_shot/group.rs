@@ -36,6 +36,7 @@ use crate::{
     error::unavailable,
     idempotency::{parts, record, retention},
     member::{LEAST, Member},
+    payload_lock::payload_lock,
     postgres::{Handle, Postgres},
     query,
     session::{PipelineError, QueuedStatement, Session},
@@ -340,7 +341,13 @@ impl<'a> Group<'a> {
         };
         let ready = session.ready(&sql).await.map_err(not_begun)?;
         let keys = Keys::of(&self.members, self.store.time());
-        let params = keys.params();
+        let locks: Vec<i64> = self
+            .members
+            .iter()
+            .map(|member| payload_lock(&member.claim))
+            .collect();
+        let mut params = keys.params().to_vec();
+        params.push(&locks);
         let scopes: [&dyn Param; 4] = [params[0], params[1], params[2], &keys.time];
         session.cancel_at(self.deadline, BEGIN + 1);
         let results = session.pipeline_from(Some(&self.begin), |link| {

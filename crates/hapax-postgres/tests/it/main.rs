@@ -9,6 +9,7 @@ mod cut_over;
 mod groups;
 mod deadlines;
 mod pipelined;
+mod payload_locks;
 mod optimistic;
 mod encryption;
 mod plans;

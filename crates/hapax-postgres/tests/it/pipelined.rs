@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use hapax::{
-    idempotency::{Claim, Taken},
+    idempotency::{Claim, OnClaimed, Taken},
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_postgres::Tx;
@@ -16,7 +16,11 @@ use hapax_testkit::{
 use crate::fixture::{Fixture, INSERT};
 
 async fn ride(fixture: &Fixture, claim: Claim) -> Tx {
-    match fixture.store.claim_pipelined(claim).await {
+    match fixture
+        .store
+        .claim_pipelined(claim, OnClaimed::nothing())
+        .await
+    {
         Ok(ClaimOutcome::Open(tx)) => tx,
         other => panic!("expected a transaction before the claim's outcome: {other:?}"),
     }

@@ -44,12 +44,18 @@ pub(crate) enum TransactionKind {
     Phase(Phase),
 }
 
-/// Opens a transaction with or without a key.
+/// Opens a transaction with or without a key. If its key is running with another payload, it does not
+/// wait for the writer.
 pub(crate) async fn open(
     store: &Sqlite,
     under: TransactionKind,
     draft: Draft,
 ) -> Result<ClaimOutcome<Tx>, StoreError> {
+    if let TransactionKind::Claim(claim) = &under
+        && store.running().has_other_payload(claim)
+    {
+        return Ok(ClaimOutcome::Taken(Taken::Mismatch));
+    }
     let (reply, response) = oneshot::channel();
     let interactive = InteractiveTransaction {
         store: store.clone(),
@@ -194,6 +200,11 @@ impl InteractiveTransaction {
         };
         let scope = scope.cloned();
         let store = self.store.clone();
+        let running = store.running().clone();
+        let _running = match &self.under {
+            TransactionKind::Claim(claim) => Some(running.start(claim)),
+            TransactionKind::Nothing | TransactionKind::Phase(_) => None,
+        };
         let tx = Tx::new(store, requests, draft, retention, scope, deadline);
         let claimed_at = ctx.now();
         if reply.send(Ok(ClaimOutcome::Open(tx))).is_err() {

@@ -15,7 +15,7 @@ use std::{
 
 use hapax::{
     event::{EventId, Headers, NewEvent},
-    idempotency::{Claim, StoredResponse, Taken},
+    idempotency::{Claim, OnClaimed, StoredResponse, Taken},
     inbox::{Acceptance, Accepted, Message, ResultError},
     key::Scope,
     outbox::{Draft, EventError},
@@ -42,7 +42,7 @@ pub struct Tx {
     /// The connection to the writer. `None` before a pipelined claim is made, and if it failed.
     line: Option<Line>,
     /// A pipelined claim that is not yet made: it is sent with the first statement.
-    pipelined: Option<Claim>,
+    pipelined: Option<(Claim, OnClaimed)>,
     /// The claim outcome, if that claim found the key taken.
     taken: Option<Taken>,
 }
@@ -85,13 +85,13 @@ impl Tx {
 
     /// A transaction whose claim is sent with its first statement. Until then the writer serves
     /// other requests.
-    pub(crate) fn pipelined(store: &Sqlite, draft: Draft, claim: Claim) -> Self {
+    pub(crate) fn pipelined(store: &Sqlite, draft: Draft, pipelined: (Claim, OnClaimed)) -> Self {
         Self {
             store: store.clone(),
             draft,
             accepted: Accepted::default(),
             line: None,
-            pipelined: Some(claim),
+            pipelined: Some(pipelined),
             taken: None,
         }
     }
@@ -117,7 +117,7 @@ impl Tx {
 
     /// The key of its request.
     pub(crate) fn scope(&self) -> Option<&Scope> {
-        let pipelined = self.pipelined.as_ref().map(|claim| &claim.scope);
+        let pipelined = self.pipelined.as_ref().map(|(claim, _)| &claim.scope);
         pipelined.or_else(|| self.line.as_ref()?.scope.as_ref())
     }
 
@@ -154,12 +154,15 @@ impl Tx {
 
     /// Makes the pipelined claim, if it is not yet made.
     async fn claim(&mut self) -> Result<(), StoreError> {
-        let Some(claim) = self.pipelined.take() else {
+        let Some((claim, on_claimed)) = self.pipelined.take() else {
             return Ok(());
         };
         let events = std::mem::replace(&mut self.draft, Draft::new(None, Headers::new()));
         match interactive::open(&self.store, TransactionKind::Claim(claim), events).await? {
-            ClaimOutcome::Open(tx) => *self = tx,
+            ClaimOutcome::Open(tx) => {
+                *self = tx;
+                on_claimed.call();
+            }
             ClaimOutcome::Taken(taken) => {
                 self.taken = Some(taken);
                 return Err(StoreError::NotClaimed);

@@ -1,7 +1,7 @@
 //! Pipelined claims: the writer is free until the first statement of the handler.
 
 use hapax::{
-    idempotency::{Claim, Taken},
+    idempotency::{Claim, OnClaimed, Taken},
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_sqlite::{Tx, rusqlite::Connection};
@@ -86,7 +86,11 @@ async fn a_handler_without_a_statement_claims_at_its_end() {
 }
 
 async fn ride(fixture: &Fixture, claim: Claim) -> Tx {
-    match fixture.store.claim_pipelined(claim).await {
+    match fixture
+        .store
+        .claim_pipelined(claim, OnClaimed::nothing())
+        .await
+    {
         Ok(ClaimOutcome::Open(tx)) => tx,
         other => panic!("expected an open transaction, got {other:?}"),
     }

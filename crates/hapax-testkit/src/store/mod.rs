@@ -13,6 +13,7 @@
 )]
 
 pub mod keys;
+pub mod conflicts;
 pub mod retention;
 pub mod transaction;
 pub mod phases;
@@ -139,6 +140,15 @@ macro_rules! store_suite {
                 forgotten_keys_are_listed_after_a_mark
                 more_forgotten_keys_than_are_kept_are_said_to_be_unknown
                 keys_that_are_forgotten_at_once_are_all_listed
+            }
+            conflicts {
+                another_payload_is_a_mismatch_while_the_first_request_runs
+                many_other_payloads_at_once_are_mismatches
+                the_same_payload_is_no_mismatch_while_the_first_request_runs
+                after_a_rollback_another_payload_runs
+                another_payload_is_a_mismatch_after_the_first_statement_of_a_pipelined_claim
+                a_plan_with_another_payload_is_a_mismatch_while_the_first_request_runs
+                another_key_is_no_conflict
             }
             retention {
                 an_expired_key_runs_as_new
@@ -317,6 +327,7 @@ macro_rules! store_suite {
         $crate::suite! { $store, store,
             phases {
                 an_entered_key_is_in_progress
+                an_entry_beside_a_running_claim_compares_payloads
                 an_entry_outlives_a_crash
                 a_phase_commits_rows_events_and_its_recovery_point
                 the_last_phase_stores_the_answer
@@ -395,6 +406,7 @@ mod tests {
             include_str!("mod.rs"),
             &[
                 ("keys", include_str!("keys.rs")),
+                ("conflicts", include_str!("conflicts.rs")),
                 ("retention", include_str!("retention.rs")),
                 ("transaction", include_str!("transaction.rs")),
                 ("phases", include_str!("phases.rs")),

@@ -53,6 +53,19 @@ pub async fn an_entered_key_is_in_progress<S: PhasesUnderTest>() {
     assert_eq!(fixture.rows().await, Vec::<String>::new());
 }
 
+/// A claim in progress has no row, but an entry with another payload is a mismatch at once.
+pub async fn an_entry_beside_a_running_claim_compares_payloads<S: PhasesUnderTest>() {
+    let fixture = Fixture::<S>::fresh().await;
+    let mut tx = fixture.claim(claim("k")).await;
+    S::write_row(&mut tx, "rolled back").await;
+    let mut other = claim("k");
+    other.fingerprint = fingerprint(2);
+    assert_eq!(taken(&fixture, other.clone()).await, Taken::Mismatch);
+    tx.rollback().await;
+    let entered = owned(enter(&fixture, other, None).await);
+    assert_eq!(entered.fingerprint, fingerprint(2));
+}
+
 /// An entry is committed before it is returned: after a crash the key is in progress.
 pub async fn an_entry_outlives_a_crash<S: PhasesUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;

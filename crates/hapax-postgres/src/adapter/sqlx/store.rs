@@ -30,7 +30,8 @@ use super::{
 use crate::{
     claim::Turns,
     error::{own_error, sqlx_error, unavailable},
-    idempotency::{Held, OldRow, evaluate, parts},
+    idempotency::{Held, KeyLock, OldRow, evaluate, parts},
+    payload_lock::payload_lock,
     postgres::Postgres,
     query,
     statement::Statement,
@@ -267,10 +268,10 @@ async fn lock(
     let lock = bound(
         settings,
         query!("idempotency/lock"),
-        &[&tenant, &operation, &key],
+        &[&tenant, &operation, &key, &payload_lock(claim)],
     );
     let locked = lock.fetch_one(&mut *tx).await.map_err(sqlx_error)?;
-    let locked: bool = locked.try_get(0).map_err(sqlx_error)?;
+    let locked: Option<bool> = locked.try_get(0).map_err(sqlx_error)?;
     let find = bound(
         settings,
         query!("idempotency/find"),
@@ -278,5 +279,5 @@ async fn lock(
     );
     let found = find.fetch_optional(&mut *tx).await.map_err(sqlx_error)?;
     let found = found.as_ref().map(record).transpose()?;
-    evaluate(locked, found, claim, postgres.keyring())
+    evaluate(KeyLock::of(locked), found, claim, postgres.keyring())
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use hapax::{
     event::Headers,
+    idempotency::OnClaimed,
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_testkit::{
@@ -213,7 +214,12 @@ async fn a_cancel_that_comes_late_stops_nobody_else() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_first_statement_behind_a_pipelined_claim_is_cancelled_if_it_is_given_up() {
     let day = Day::with(|settings| settings.statement_max = PATIENCE).await;
-    let ClaimOutcome::Open(mut tx) = day.node.claim_pipelined(claim("k")).await.unwrap() else {
+    let ClaimOutcome::Open(mut tx) = day
+        .node
+        .claim_pipelined(claim("k"), OnClaimed::nothing())
+        .await
+        .unwrap()
+    else {
         panic!("expected a free key");
     };
     let cancelled = day.proxy.once(Moment::cancel(), Deed::HoldBefore);

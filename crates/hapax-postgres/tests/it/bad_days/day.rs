@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use hapax::{
-    idempotency::{StoredResponse, Taken},
+    idempotency::{OnClaimed, StoredResponse, Taken},
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
 use hapax_postgres::{Postgres, Settings, Tx};
@@ -126,7 +126,10 @@ pub(crate) async fn order(
             ClaimOutcome::Open(tx) => return handle(tx, key).await,
             ClaimOutcome::Taken(known) => known,
         },
-        Way::Riding => match node.claim_pipelined(claim(key)).await? {
+        Way::Riding => match node
+            .claim_pipelined(claim(key), OnClaimed::nothing())
+            .await?
+        {
             ClaimOutcome::Open(tx) => return handle(tx, key).await,
             ClaimOutcome::Taken(known) => known,
         },

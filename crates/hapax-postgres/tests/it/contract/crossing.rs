@@ -145,11 +145,17 @@ async fn the_store_and_sql_shut_each_other_out() {
         claim(&fixture.plain, "k").await.unwrap(),
         Told::of("in_progress")
     );
+    let other = claim_with(&fixture.plain, "k", fingerprint(2), ", wait => '0'").await;
+    assert_eq!(other.unwrap(), Told::of("mismatch"));
     tx.rollback().await;
     let mut client = fixture.database.client().await;
     let tx = open(&mut client, "k").await;
     let known = fixture.store.claim(rust_claim("k")).await.unwrap();
     assert_matches!(known, ClaimOutcome::Taken(Taken::InProgress));
+    let mut other = rust_claim("k");
+    other.fingerprint = fingerprint(2);
+    let known = fixture.store.claim(other).await.unwrap();
+    assert_matches!(known, ClaimOutcome::Taken(Taken::Mismatch));
     tx.rollback().await.unwrap();
     fixture.claim(rust_claim("k")).await.rollback().await;
 }

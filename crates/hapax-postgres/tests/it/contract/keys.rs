@@ -60,9 +60,19 @@ async fn a_key_that_another_transaction_claimed_is_in_progress_until_that_ends()
         ", wait => '50 milliseconds'",
     );
     assert_eq!(busy.await.unwrap(), Told::of("in_progress"));
-    // Without a stored response, a claim does not report that the fingerprint differs.
-    let other = claim_with(&fixture.plain, "k", fingerprint(2), ", wait => '0'").await;
+    // Another payload is a mismatch already, however long the claim would wait.
+    let long = ", wait => '30 seconds'";
+    let other = claim_with(&fixture.plain, "k", fingerprint(2), long).await;
+    assert_eq!(other.unwrap(), Told::of("mismatch"));
+    // A snapshot that is too old to see every response proves nothing.
+    let old = fixture.database.client().await;
+    old.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        .await
+        .unwrap();
+    let other = claim_with(&old, "k", fingerprint(2), ", wait => '0'").await;
     assert_eq!(other.unwrap(), Told::of("in_progress"));
+    assert_eq!(locks(&old).await, 0);
+    old.batch_execute("ROLLBACK").await.unwrap();
     tx.rollback().await.unwrap();
     assert_eq!(claim(&fixture.plain, "k").await.unwrap(), Told::of("open"));
 }
@@ -93,10 +103,10 @@ async fn a_key_that_turns_out_to_be_known_is_not_kept_locked() {
     store_answer(&fixture, "k", "{}").await;
     let mut client = fixture.database.client().await;
     let tx = client.transaction().await.unwrap();
-    let take = format!("SELECT hapax.lock_key({SCOPE}, $2, 'new')");
+    let take = format!("SELECT hapax.lock_claim({SCOPE}, $2, 'new')");
     let print = fingerprint(1);
     let taken = tx.query_one(&take, &[&"k", &&print.as_bytes()[..]]).await;
-    assert_eq!(taken.unwrap().get::<_, Option<bool>>(0), None);
+    assert_eq!(taken.unwrap().get::<_, String>(0), "known");
     assert_eq!(locks(&tx).await, 0);
 }
 
