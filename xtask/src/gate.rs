@@ -20,7 +20,7 @@ use crate::{
 
 /// The longest tests: the benchmarks, the correctness run, and the torture runs with the fleet. Each has
 /// a separate task, such as `cargo x bench`, and the gate runs a short form of it.
-const LONG: &str = "(package(bench)&test(smoke::))|(package(torture)&test(/^long::/))";
+const LONG: &str = "(package(bench)&test(smoke::))|(package(torture)&test(/^long::/))|(package(probe-bugs)&test(/^long::/))|(package(shop)&test(/^promise::/))";
 /// The packages of `cargo x test --embedded`.
 const EMBEDDED: [&str; 7] = [
     "hapax",

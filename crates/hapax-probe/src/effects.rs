@@ -17,10 +17,12 @@ use tokio::{
 };
 
 use crate::{
-    http::{Connector, Request},
+    http::{Connector, Request, Target},
     plan::Oracle,
 };
 
+/// The maximum number of pages of a list.
+const PAGES_MAX: usize = 1_000;
 /// How long a command or a request that counts effects may take.
 const COUNT_MAX: Duration = Duration::from_secs(30);
 /// The maximum size of a webhook in bytes.
@@ -106,23 +108,23 @@ pub(crate) async fn count(
         Oracle::Url {
             target,
             path,
+            pages,
             headers,
         } => {
-            let mut request = Request::new("GET", target);
-            for (name, value) in headers {
-                request = request.header(name, value.as_bytes());
+            let mut count = 0;
+            let mut target = target.clone();
+            for _ in 0..PAGES_MAX {
+                let page = page(&target, headers, connector).await?;
+                count += path.query(&page).len() as u64;
+                let Some((pages, next)) = pages
+                    .as_ref()
+                    .and_then(|it| Some((it, cursor(page.pointer(&it.next)?)?)))
+                else {
+                    return Ok(count);
+                };
+                target = target.with_query(&pages.cursor, &next);
             }
-            let answer = connector
-                .exchange(&request, None, COUNT_MAX)
-                .await
-                .map_err(|failure| format!("{}: {failure}", request.describe()))?;
-            if !answer.is_success() {
-                return Err(format!("{}: {}", request.describe(), answer.describe()));
-            }
-            let body = answer
-                .json()
-                .ok_or_else(|| format!("{}: the body is not JSON", request.describe()))?;
-            Ok(path.query(&body).len() as u64)
+            Err(format!("the list has more than {PAGES_MAX} pages"))
         }
         Oracle::Command(command) => by_command(command).await,
         Oracle::Listen { settle, .. } => {
@@ -130,6 +132,37 @@ pub(crate) async fn count(
             tokio::time::sleep(*settle).await;
             Ok(listener.received())
         }
+    }
+}
+
+/// Returns one page of a list.
+async fn page(
+    target: &Target,
+    headers: &[(String, String)],
+    connector: &Connector,
+) -> Result<serde_json::Value, String> {
+    let mut request = Request::new("GET", target);
+    for (name, value) in headers {
+        request = request.header(name, value.as_bytes());
+    }
+    let answer = connector
+        .exchange(&request, None, COUNT_MAX)
+        .await
+        .map_err(|failure| format!("{}: {failure}", request.describe()))?;
+    if !answer.is_success() {
+        return Err(format!("{}: {}", request.describe(), answer.describe()));
+    }
+    answer
+        .json()
+        .ok_or_else(|| format!("{}: the body is not JSON", request.describe()))
+}
+
+/// Returns a cursor as text, unless it is missing.
+fn cursor(value: &serde_json::Value) -> Option<String> {
+    match value {
+        serde_json::Value::String(text) if !text.is_empty() => Some(text.clone()),
+        serde_json::Value::Number(number) => Some(number.to_string()),
+        _ => None,
     }
 }
 
@@ -170,12 +203,25 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_last_page_has_no_cursor() {
+        let of = |value: serde_json::Value| cursor(&value);
+        assert_eq!(of("ord_1".into()), Some("ord_1".to_owned()));
+        assert_eq!(of(7.into()), Some("7".to_owned()));
+        assert_eq!(of(serde_json::Value::Null), None);
+        assert_eq!(of("".into()), None);
+    }
+
     #[tokio::test]
     async fn webhooks_are_counted_when_they_are_complete() {
         let listener = Listener::start(0).await;
         assert!(listener.is_ok());
-        assert!(is_complete(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\nok"));
-        assert!(!is_complete(b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nok"));
+        assert!(is_complete(
+            b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\nok"
+        ));
+        assert!(!is_complete(
+            b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nok"
+        ));
         assert!(!is_complete(b"POST / HTTP/1.1\r\n"));
     }
 }

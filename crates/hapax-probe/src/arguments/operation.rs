@@ -8,7 +8,7 @@ use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 use crate::{
     Plan, PlanError,
     http::Target,
-    plan::{Operation, Oracle, Template, Vary, duration, header, target},
+    plan::{Operation, Oracle, Template, Vary, duration, header, pages, target},
     profile::Profile,
 };
 
@@ -47,6 +47,12 @@ pub(super) struct OperationFlags {
     /// Path (RFC 9535) that selects one node of the JSON for each effect, such as `$[*].id`
     #[arg(long, value_name = "JSONPATH", requires = "count_url")]
     count_path: Option<String>,
+    /// JSON pointer to the cursor of the next page, if the list has pages
+    #[arg(long, value_name = "POINTER", requires = "count_path")]
+    count_next: Option<String>,
+    /// Query parameter that takes the cursor of the next page
+    #[arg(long, value_name = "NAME", requires = "count_next")]
+    count_cursor: Option<String>,
     /// Shell command that prints the number of effects
     #[arg(long, value_name = "COMMAND", conflicts_with = "listen_effects")]
     count_cmd: Option<String>,
@@ -173,6 +179,11 @@ impl OperationFlags {
             return Ok(Some(Oracle::Url {
                 target: target("--count-url", url)?,
                 path,
+                pages: pages(
+                    "--count-next",
+                    self.count_next.clone(),
+                    self.count_cursor.clone(),
+                )?,
                 headers: headers.to_vec(),
             }));
         }

@@ -9,7 +9,7 @@ use std::{
 use serde::Deserialize;
 
 use crate::{
-    plan::{Operation, Oracle, Plan, PlanError, Template, duration, header, target},
+    plan::{Operation, Oracle, Pages, Plan, PlanError, Template, duration, header, target},
     profile::Profile,
 };
 
@@ -71,6 +71,8 @@ struct FileOperation {
 struct FileOracle {
     url: Option<String>,
     path: Option<String>,
+    next: Option<String>,
+    cursor: Option<String>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
     command: Option<String>,
@@ -167,6 +169,7 @@ impl FileOracle {
             (Some(url), Some(path), None, None) => Ok(Oracle::Url {
                 target: target("operation.effects.url", &url)?,
                 path: json_path("operation.effects.path", &path)?,
+                pages: pages("operation.effects.next", self.next, self.cursor)?,
                 headers: if self.headers.is_empty() {
                     inherited.to_vec()
                 } else {
@@ -186,6 +189,26 @@ impl FileOracle {
                 "expected url and path, command, or listen_port",
             )),
         }
+    }
+}
+
+/// Returns how pages are read. Either both settings are given or none.
+pub(crate) fn pages(
+    setting: &str,
+    next: Option<String>,
+    cursor: Option<String>,
+) -> Result<Option<Pages>, PlanError> {
+    match (next, cursor) {
+        (None, None) => Ok(None),
+        (Some(next), Some(cursor)) if next.starts_with('/') => Ok(Some(Pages { next, cursor })),
+        (Some(_), Some(_)) => Err(PlanError::setting(
+            setting,
+            "expected a JSON pointer such as /next",
+        )),
+        _ => Err(PlanError::setting(
+            setting,
+            "expected both the pointer to the next cursor and the parameter that takes it",
+        )),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
     profile::Profile,
 };
 
-pub(crate) use file::FilePlan;
+pub(crate) use file::{FilePlan, pages};
 pub(crate) use payload::{Numbers, Payload, Template};
 pub(crate) use vary::Vary;
 
@@ -86,12 +86,22 @@ pub(crate) enum Oracle {
     Url {
         target: Target,
         path: serde_json_path::JsonPath,
+        pages: Option<Pages>,
         headers: Vec<(String, String)>,
     },
     /// A shell command prints the count.
     Command(String),
     /// The server sends an HTTP request to this port of loopback for each effect.
     Listen { port: u16, settle: Duration },
+}
+
+/// How a list with several pages is read to its end.
+#[derive(Clone, Debug)]
+pub(crate) struct Pages {
+    /// The JSON pointer to the cursor of the next page. The last page has none, or null.
+    pub(crate) next: String,
+    /// The query parameter that takes the cursor.
+    pub(crate) cursor: String,
 }
 
 /// Why a plan is rejected.

@@ -14,6 +14,7 @@ mod instances;
 mod namesakes;
 mod payments;
 mod probed;
+mod promise;
 mod checkouts;
 mod phased;
 mod refunds;

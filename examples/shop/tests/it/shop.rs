@@ -177,6 +177,19 @@ pub(crate) fn command_at(address: &str, folder: &Path, flags: &[&str]) -> Comman
     command
 }
 
+/// The words of the command that starts a shop at this port, for a shell.
+pub(crate) fn command_line(home: &Home, port: u16, folder: &Path, flags: &[&str]) -> Vec<String> {
+    let mut command = command_at(&format!("127.0.0.1:{port}"), folder, flags);
+    if let Some(database) = &home.database {
+        command.args(["--database", &database.url()]);
+    }
+    if let Some(providers) = &home.providers {
+        command.args(providers.flags());
+    }
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|it| it.to_str().unwrap().to_owned()).collect()
+}
+
 /// Runs a shop that must fail to start, and returns its exit code and error message.
 #[track_caller]
 pub(crate) fn refused(command: Command) -> (Option<i32>, String) {
