@@ -47,6 +47,12 @@ pub(crate) const CHECKS: &[Check] = &[
         run: |subject| Box::pin(server_error_effect(subject)),
     },
     Check {
+        id: "outcome.success-effect",
+        asks: "Requests with success responses of other kinds and their retries have one effect at most.",
+        needs: &[Need::Refused, Need::Effects],
+        run: |subject| Box::pin(success_effect(subject)),
+    },
+    Check {
         id: "outcome.success-kinds",
         asks: "Success responses of other kinds, such as 202 or 204, are replayed too.",
         needs: &[Need::Refused],
@@ -261,13 +267,22 @@ async fn rate_limited(subject: &Subject<'_>) -> Judged {
 }
 
 async fn server_error_effect(subject: &Subject<'_>) -> Judged {
+    effect_of(subject, Class::ServerError).await
+}
+
+async fn success_effect(subject: &Subject<'_>) -> Judged {
+    effect_of(subject, Class::Success).await
+}
+
+/// Requires that a request of a class and its retry have one effect at most.
+async fn effect_of(subject: &Subject<'_>, class: Class) -> Judged {
     let mut judge = Judge::new();
     let mut found = false;
     for template in &subject.operation.refused {
         let before = subject.effects().await?;
         let request = subject.request(&subject.key(), &subject.filled(template));
         let answer = subject.send(&request).await?;
-        if Class::of(answer.status) != Class::ServerError {
+        if Class::of(answer.status) != class {
             continue;
         }
         found = true;
@@ -283,7 +298,7 @@ async fn server_error_effect(subject: &Subject<'_>) -> Judged {
         }
     }
     if !found {
-        return Ok(none_of(Class::ServerError.describe()));
+        return Ok(none_of(class.describe()));
     }
     judge.saw("one effect at most");
     Ok(judge.judgement())

@@ -65,6 +65,7 @@ impl Probed {
             r#"
 profile = "{profile}"
 restart_command = "sh {folder}/restart.sh"
+wait = "5s"
 only = {only}
 skip = {skip}
 [[operation]]
