@@ -67,13 +67,16 @@ pub enum Profile {
     Stripe,
     /// The Agentic Commerce Protocol: every POST needs a key, bodies are compared by
     /// [`FingerprintMode::JsonSemantic`], a mismatch is 422, failures are not stored, and responses
-    /// are kept for at least 24 hours. Problems have the protocol's codes.
+    /// are kept for at least 24 hours. Problems have the protocol's codes, and a replay has the
+    /// header `Idempotent-Replayed: true`.
     Acp,
     /// The Universal Commerce Protocol: bodies are compared by [`FingerprintMode::Raw`], a request
     /// is refused with 503 while the store is unavailable, and responses are kept for at least 24
     /// hours.
     Ucp,
-    /// The Ad Context Protocol: problems have the protocol's codes, and an expired key is refused.
+    /// The Ad Context Protocol: bodies are compared by [`FingerprintMode::JsonSemantic`], because the
+    /// canonical form of RFC 8785 writes 1.0 as 1. Problems have the protocol's codes, only successful responses are
+    /// stored, and an expired key is refused.
     Adcp,
     /// The REST catalog of Apache Iceberg: a key is optional, and must be a UUID v7.
     Iceberg,
@@ -142,11 +145,9 @@ impl Profile {
     /// The mode of the fingerprint, unless the service sets another one.
     pub const fn fingerprint(self) -> FingerprintMode {
         match self {
-            Self::Acp => FingerprintMode::JsonSemantic,
+            Self::Acp | Self::Adcp => FingerprintMode::JsonSemantic,
             Self::Ucp => FingerprintMode::Raw,
-            Self::Hapax | Self::Ietf | Self::Stripe | Self::Adcp | Self::Iceberg => {
-                FingerprintMode::Json
-            }
+            Self::Hapax | Self::Ietf | Self::Stripe | Self::Iceberg => FingerprintMode::Json,
         }
     }
 
@@ -193,7 +194,12 @@ impl Profile {
 
     /// Whether a failure always releases its key.
     pub(crate) const fn releases_failures(self) -> bool {
-        matches!(self, Self::Acp)
+        matches!(self, Self::Acp | Self::Adcp)
+    }
+
+    /// Whether an error is never stored, not even a refusal: the retry is evaluated again.
+    pub(crate) const fn stores_successes_only(self) -> bool {
+        matches!(self, Self::Adcp)
     }
 
     /// Whether a request is always refused while the store is unavailable.
@@ -208,7 +214,7 @@ impl Profile {
 
     /// Whether a replay has the header `Idempotent-Replayed`.
     pub(crate) const fn marks_replays(self) -> bool {
-        matches!(self, Self::Stripe)
+        matches!(self, Self::Stripe | Self::Acp)
     }
 
     /// Whether the problem of a key in progress has the member `retry_after`.

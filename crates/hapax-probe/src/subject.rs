@@ -119,7 +119,7 @@ impl<'a> Subject<'a> {
         self.session.unix_ms.set(unix_ms);
         let key = match self.profile().key {
             KeyForm::Text | KeyForm::Quoted => format!("probe-{}-{unix_ms}", numbers.uuid()),
-            KeyForm::UuidV7 => numbers.uuid_v7(unix_ms),
+            KeyForm::Uuid | KeyForm::UuidV7 => numbers.uuid_v7(unix_ms),
         };
         self.keys.borrow_mut().push(key.clone());
         key
@@ -160,7 +160,7 @@ impl<'a> Subject<'a> {
     pub(crate) fn request(&self, key: &str, payload: &Payload) -> Request {
         let value = match self.profile().key {
             KeyForm::Quoted => format!("\"{key}\""),
-            KeyForm::Text | KeyForm::UuidV7 => key.to_owned(),
+            KeyForm::Text | KeyForm::Uuid | KeyForm::UuidV7 => key.to_owned(),
         };
         self.without_key(payload).header(KEY, value)
     }
@@ -200,7 +200,11 @@ impl<'a> Subject<'a> {
                 .request(curl(request, &self.plan.secret_headers));
             return Ok(Ok(dry_answer()));
         }
-        Ok(self.session.connector.exchange(request, cut, wait).await)
+        let result = self.session.connector.exchange(request, cut, wait).await;
+        Ok(match (result, self.profile().replay_member) {
+            (Ok(answer), Some(member)) => Ok(answer.without_member(member)),
+            (result, _) => result,
+        })
     }
 
     fn record(&self, request: &Request) {

@@ -67,6 +67,8 @@ pub(crate) struct Rules {
     /// Status of an expired key; `None` if the request runs as new.
     pub(crate) expired_status: Option<u16>,
     pub(crate) keeps_server_errors: bool,
+    /// Whether refusals by the rules of the business are stored.
+    pub(crate) keeps_refusals: bool,
     /// How long a duplicate waits for the first request.
     pub(crate) wait: Duration,
     pub(crate) codes: Codes,
@@ -103,6 +105,7 @@ const BASE: Rules = Rules {
     mismatch_status: 422,
     expired_status: None,
     keeps_server_errors: false,
+    keeps_refusals: true,
     wait: Duration::ZERO,
     codes: LOWER_CASE,
 };
@@ -143,6 +146,8 @@ impl Profile {
                 mismatch_status: 409,
                 expired_status: Some(410),
                 codes: UPPER_CASE,
+                // Only successful responses are stored.
+                keeps_refusals: false,
                 ..BASE
             },
             Self::Iceberg => Rules {

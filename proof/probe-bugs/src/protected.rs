@@ -196,7 +196,7 @@ impl Call<'_> {
         };
         let is_kept = match plan.class {
             Class::Success => true,
-            Class::Refusal => bug != Some(Bug::RefusalNotKept),
+            Class::Refusal => self.node.rules.keeps_refusals && bug != Some(Bug::RefusalNotKept),
             Class::Validation => bug == Some(Bug::ValidationKept),
             Class::RateLimit => bug == Some(Bug::RateLimitKept),
             Class::ServerError => match bug {

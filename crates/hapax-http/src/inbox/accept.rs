@@ -19,6 +19,7 @@ use super::{Inbox, at_commit::at_commit};
 use crate::{
     header::IDEMPOTENCY_STATUS,
     problem::{self, INBOX_MISMATCH, Problem, TIMEOUT, UNAVAILABLE},
+    profile::Profile,
     request::{Finished, Run},
     request_id::RequestId,
     settings::RETRY_AFTER,
@@ -141,7 +142,7 @@ pub(super) fn unaccepted(error: StoreError) -> Problem {
 /// Whether the response says that the message was accepted: 2xx only, because senders retry
 /// everything else.
 pub(super) fn takes(finished: &Finished) -> bool {
-    let kept = finished.verdict(OnFailure::Release) == Disposition::WithEffect;
+    let kept = finished.verdict(OnFailure::Release, Profile::default()) == Disposition::WithEffect;
     kept && finished.status().is_success()
 }
 

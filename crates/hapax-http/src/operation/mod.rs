@@ -192,7 +192,8 @@ impl<K: Keys> OperationLayer<K> {
         self.change(|it| it.policy.on_expired = on_expired)
     }
 
-    /// Sets what happens to the key if the handler fails. [`Profile::Acp`] always releases it.
+    /// Sets what happens to the key if the handler fails. [`Profile::Acp`] and [`Profile::Adcp`] always release
+    /// it.
     #[must_use]
     pub fn on_failure(self, on_failure: OnFailure) -> Self {
         self.change(|it| it.policy.on_failure = on_failure)

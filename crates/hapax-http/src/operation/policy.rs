@@ -7,7 +7,7 @@
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use hapax::{
-    idempotency::{OnExpired, OnFailure},
+    idempotency::{Disposition, OnExpired, OnFailure},
     limits::{BODY_BYTES_MAX, JSON_BYTES_MAX, RETENTION_MAX},
 };
 use http::HeaderName;
@@ -16,6 +16,7 @@ use crate::{
     body::Bounds,
     derived::Derive,
     profile::{FingerprintMode, Profile},
+    request::Finished,
     settings::Settings,
 };
 
@@ -68,6 +69,11 @@ impl OperationPolicy {
         self.profile = profile;
         self.key_policy = KeyPolicy::of(profile);
         self.fingerprint = settings.fingerprint.unwrap_or(profile.fingerprint());
+    }
+
+    /// Returns what to store of a handler's response.
+    pub(crate) fn verdict(&self, finished: &Finished) -> Disposition {
+        finished.verdict(self.on_failure, self.profile)
     }
 
     /// Applies what the profile prescribes.

@@ -193,7 +193,7 @@ async fn complete<K: Keys>(
     tx: K::Tx,
     finished: Finished,
 ) -> Result<Response, Lost<K>> {
-    let effect = match finished.verdict(guard.operation.policy.on_failure) {
+    let effect = match guard.operation.policy.verdict(&finished) {
         Disposition::WithEffect => Effect::Keep,
         Disposition::EffectFree => Effect::Drop,
         Disposition::Release => {

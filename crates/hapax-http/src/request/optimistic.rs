@@ -88,7 +88,7 @@ async fn complete<K: Keys>(
         return Err((guard, LostClaim::Conflict));
     }
     let is_late = Instant::now() >= end;
-    let effect = match finished.verdict(guard.operation.policy.on_failure) {
+    let effect = match guard.operation.policy.verdict(&finished) {
         // There is no time left to claim the key, and an unclaimed response is not an outcome.
         Disposition::Release if is_late => {
             tx.rollback().await;

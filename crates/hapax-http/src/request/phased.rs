@@ -25,6 +25,7 @@ use crate::{
     operation::Phasing,
     phased::{Handover, Last, Lent, Owner, encode},
     problem::{InPhases, Problem, TIMEOUT, UNAVAILABLE},
+    profile::Profile,
     settings::{RETRY_AFTER, until},
 };
 
@@ -177,7 +178,7 @@ async fn finish<K: Keys>(
             (None, problem)
         }
     };
-    let effect = match verdict(&finished, owner) {
+    let effect = match verdict(&finished, owner, guard.operation.policy.profile) {
         _ if owner.is_fenced() => None,
         Verdict::Store(effect) => Some(effect),
         verdict => {
@@ -221,9 +222,17 @@ enum Verdict {
 ///
 /// A client error releases a key that has had no effect yet. A failure leaves the key in progress,
 /// unless the handler has declared that nothing happened.
-fn verdict<T: Transaction>(finished: &Finished, owner: &Owner<T>) -> Verdict {
+fn verdict<T: Transaction>(finished: &Finished, owner: &Owner<T>, profile: Profile) -> Verdict {
     let is_mistake = finished.status().is_client_error();
-    match finished.verdict(OnFailure::Release) {
+    match finished.verdict(OnFailure::Release, Profile::default()) {
+        // After a phase the refusal is stored under every profile, because the phase stays.
+        Disposition::EffectFree
+            if profile.stores_successes_only()
+                && owner.is_untouched()
+                && !finished.is_overruled() =>
+        {
+            Verdict::Release
+        }
         Disposition::WithEffect => Verdict::Store(Effect::Keep),
         Disposition::EffectFree => Verdict::Store(Effect::Drop),
         Disposition::Release if finished.is_overruled() => Verdict::Release,

@@ -25,7 +25,7 @@ pub(super) async fn plan<K: Keys>(context: RequestContext<K>, guard: ClaimGuard<
     let end = context.end();
     let run = context.into_run(end);
     let (plan, finished) = run.finish(write_plan::split::<K::Statement>).await;
-    match finished.verdict(guard.operation.policy.on_failure) {
+    match guard.operation.policy.verdict(&finished) {
         Disposition::Release => not_run(guard, finished).await,
         Disposition::WithEffect => carry_out(guard, plan, finished, end).await,
         Disposition::EffectFree => store(guard, finished, end).await,
@@ -52,7 +52,7 @@ async fn carry_out<K: Keys>(
     }
     // Nothing was changed. The problem is treated like one that a handler raises.
     let finished = Finished::problem(&conflicts.problem(error), &guard.id).await;
-    if finished.verdict(guard.operation.policy.on_failure) == Disposition::Release {
+    if guard.operation.policy.verdict(&finished) == Disposition::Release {
         return guard.not_stored(finished);
     }
     store(guard, finished, end).await

@@ -22,6 +22,7 @@ use crate::{
     body::Kept,
     header::OWN_HEADERS,
     problem::{self, ANSWER_TOO_LARGE, Finality, IfStored, Problem, TIMEOUT},
+    profile::Profile,
     request_id::RequestId,
     stored,
 };
@@ -124,13 +125,18 @@ impl Run {
 impl Finished {
     /// Returns what to store: the handler's choice, or else the rule for the status. A failure of
     /// the store is not an outcome of the request, and is not stored under any status.
-    pub(crate) fn verdict(&self, on_failure: OnFailure) -> Disposition {
+    pub(crate) fn verdict(&self, on_failure: OnFailure, profile: Profile) -> Disposition {
         let overruled = self.parts.extensions.get::<Disposition>().copied();
         overruled.unwrap_or_else(|| {
             if self.is_store_failure {
                 Disposition::Release
             } else {
-                disposition(self.parts.status.as_u16(), on_failure)
+                match disposition(self.parts.status.as_u16(), on_failure) {
+                    Disposition::EffectFree if profile.stores_successes_only() => {
+                        Disposition::Release
+                    }
+                    usual => usual,
+                }
             }
         })
     }

@@ -92,9 +92,8 @@ async fn run<K: Keys>(
     context.parts.extensions.insert(slot.clone());
     let run = context.into_run(end);
     let ((), finished) = run.finish(|response| ((), response)).await;
-    let on_failure = ending.operation.policy.on_failure;
     match slot.close() {
-        Some(tx) if finished.verdict(on_failure) == Disposition::WithEffect => {
+        Some(tx) if ending.operation.policy.verdict(&finished) == Disposition::WithEffect => {
             if let Err(error) = tx.commit().await {
                 let response = problem::write_out(&error.into(), &ending.id);
                 return ending.end(Outcome::StoreError, key, response);
@@ -117,7 +116,7 @@ async fn plan<K: Keys>(context: RequestContext<K>) -> Response {
     let (claim, outcome) = (minted(&context), keyless(&context));
     let run = context.into_run(end);
     let (plan, finished) = run.finish(write_plan::split::<K::Statement>).await;
-    if finished.verdict(ending.operation.policy.on_failure) != Disposition::WithEffect {
+    if ending.operation.policy.verdict(&finished) != Disposition::WithEffect {
         return ending.finish(outcome, None, finished);
     }
     let conflicts = plan.conflicts;

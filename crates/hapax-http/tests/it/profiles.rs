@@ -153,12 +153,26 @@ async fn a_failure_is_never_stored_in_acp() {
 }
 
 #[tokio::test]
+async fn adcp_stores_successful_responses_only() {
+    for (profile, runs) in [(Profile::Hapax, 1), (Profile::Adcp, 2)] {
+        let stage = Stage::with(|it| it.profile = profile, |it| it).await;
+        let refused = "{\"answer\":402}";
+        for _ in 0..2 {
+            let answer = stage.post(KEY, refused).await;
+            assert_eq!(answer.status, StatusCode::PAYMENT_REQUIRED, "{profile:?}");
+        }
+        assert_eq!(stage.runs(), runs, "{profile:?}");
+        assert_eq!(stage.effects().await, 0);
+    }
+}
+
+#[tokio::test]
 async fn numbers_are_compared_by_value_in_acp_and_bytes_in_ucp() {
     for (profile, other_number, other_order) in [
         (Profile::Hapax, false, true),
         (Profile::Acp, true, true),
         (Profile::Ucp, false, false),
-        (Profile::Adcp, false, true),
+        (Profile::Adcp, true, true),
     ] {
         let stage = Stage::with(|it| it.profile = profile, |it| it).await;
         let replays = async |key: &str, second: &str| {

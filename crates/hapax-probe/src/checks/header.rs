@@ -614,7 +614,7 @@ fn judged(judge: Judge, noted: bool) -> Judgement {
 
 /// Returns a judgement if the profile allows UUIDs only, so that no other key can be tried.
 fn uuid_only(subject: &Subject<'_>) -> Option<Judgement> {
-    (subject.profile().key == KeyForm::UuidV7)
+    matches!(subject.profile().key, KeyForm::Uuid | KeyForm::UuidV7)
         .then(|| Judgement::skipped("the profile allows UUIDs only"))
 }
 

@@ -51,6 +51,8 @@ pub(crate) struct Profile {
     pub(crate) scoped_by_principal: Option<bool>,
     /// Whether the same key of another operation is another key.
     pub(crate) scoped_by_operation: Option<bool>,
+    /// The member that a replay adds to its JSON body.
+    pub(crate) replay_member: Option<&'static str>,
     /// The header fields that mark a replay or echo the key. They may differ from the first response.
     pub(crate) markers: &'static [&'static str],
 }
@@ -71,6 +73,8 @@ pub(crate) enum KeyForm {
     Text,
     /// A string of a structured field, in quotes.
     Quoted,
+    /// A UUID of any version.
+    Uuid,
     /// A UUID of version 7.
     UuidV7,
 }
