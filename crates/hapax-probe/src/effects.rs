@@ -1,7 +1,7 @@
 //! The count of effects: by a URL, by a command, or by webhooks that the probe receives itself.
 
 use std::{
-    process::Stdio,
+    collections::HashSet,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -12,19 +12,22 @@ use std::{
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
-    process::Command,
-    time::timeout,
+    time::Instant,
 };
 
 use crate::{
     http::{Connector, Request, Target},
-    plan::Oracle,
+    plan::{Oracle, Pages},
+    shell::prints,
+    verdict::Stop,
 };
 
 /// The maximum number of pages of a list.
 const PAGES_MAX: usize = 1_000;
-/// How long a command or a request that counts effects may take.
+/// How long a command or the requests that count effects may take.
 const COUNT_MAX: Duration = Duration::from_secs(30);
+/// The maximum number of characters of a command's output in an error.
+const PRINTED_MAX: usize = 40;
 /// The maximum size of a webhook in bytes.
 const WEBHOOK_MAX: usize = 1024 * 1024;
 
@@ -98,12 +101,13 @@ fn is_complete(bytes: &[u8]) -> bool {
     bytes.len() - length >= body.unwrap_or(0_usize)
 }
 
-/// Returns the number of effects so far.
+/// Returns the number of effects so far. `admit` is asked before each request and each command.
 pub(crate) async fn count(
     oracle: &Oracle,
     listener: Option<&Listener>,
     connector: &Connector,
-) -> Result<u64, String> {
+    admit: impl AsyncFn() -> Result<(), Stop>,
+) -> Result<u64, Stop> {
     match oracle {
         Oracle::Url {
             target,
@@ -111,50 +115,88 @@ pub(crate) async fn count(
             pages,
             headers,
         } => {
+            let mut list = List {
+                target: target.clone(),
+                pages: pages.as_ref(),
+                headers,
+                cursors: HashSet::new(),
+                left: COUNT_MAX,
+            };
             let mut count = 0;
-            let mut target = target.clone();
-            for _ in 0..PAGES_MAX {
-                let page = page(&target, headers, connector).await?;
+            loop {
+                admit().await?;
+                let page = list.page(connector).await.map_err(Stop::Effects)?;
                 count += path.query(&page).len() as u64;
-                let Some((pages, next)) = pages
-                    .as_ref()
-                    .and_then(|it| Some((it, cursor(page.pointer(&it.next)?)?)))
-                else {
+                if !list.goes_on(&page).map_err(Stop::Effects)? {
                     return Ok(count);
-                };
-                target = target.with_query(&pages.cursor, &next);
+                }
             }
-            Err(format!("the list has more than {PAGES_MAX} pages"))
         }
-        Oracle::Command(command) => by_command(command).await,
-        Oracle::Listen { settle, .. } => {
-            let listener = listener.ok_or("the port is not open")?;
-            tokio::time::sleep(*settle).await;
+        Oracle::Command(command) => {
+            admit().await?;
+            by_command(command).await.map_err(Stop::Effects)
+        }
+        Oracle::Listen { .. } => {
+            let listener =
+                listener.ok_or_else(|| Stop::Effects("the port is not open".to_owned()))?;
             Ok(listener.received())
         }
     }
 }
 
-/// Returns one page of a list.
-async fn page(
-    target: &Target,
-    headers: &[(String, String)],
-    connector: &Connector,
-) -> Result<serde_json::Value, String> {
-    let mut request = Request::new("GET", target);
-    for (name, value) in headers {
-        request = request.header(name, value.as_bytes());
+/// A list of effects that is read page by page.
+struct List<'a> {
+    /// The next page.
+    target: Target,
+    pages: Option<&'a Pages>,
+    headers: &'a [(String, String)],
+    /// The cursors so far: a list that comes back to one of them would have no end.
+    cursors: HashSet<String>,
+    /// How much time is left for all pages. To wait for the rate of the plan is not part of it.
+    left: Duration,
+}
+
+impl List<'_> {
+    /// Returns the next page.
+    async fn page(&mut self, connector: &Connector) -> Result<serde_json::Value, String> {
+        let mut request = Request::new("GET", &self.target);
+        for (name, value) in self.headers {
+            request = request.header(name, value.as_bytes());
+        }
+        let start = Instant::now();
+        let answer = connector
+            .list(&request, self.left)
+            .await
+            .map_err(|failure| format!("{}: {failure}", request.describe()))?;
+        self.left = self.left.saturating_sub(start.elapsed());
+        if !answer.is_success() {
+            return Err(format!("{}: {}", request.describe(), answer.describe()));
+        }
+        answer
+            .json()
+            .ok_or_else(|| format!("{}: the body is not JSON", request.describe()))
     }
-    let answer = connector
-        .exchange(&request, None, COUNT_MAX)
-        .await
-        .map_err(|failure| format!("{}: {failure}", request.describe()))?;
-    if !answer.is_success() {
-        return Err(format!("{}: {}", request.describe(), answer.describe()));
+
+    /// Turns to the page after this one, and returns whether there is one.
+    fn goes_on(&mut self, page: &serde_json::Value) -> Result<bool, String> {
+        let next = self
+            .pages
+            .and_then(|it| Some((it, cursor(page.pointer(&it.next)?)?)));
+        let Some((pages, next)) = next else {
+            return Ok(false);
+        };
+        self.target = self.target.with_query(&pages.cursor, &next);
+        if !self.cursors.insert(next) {
+            return Err("the cursor of a page is that of an earlier page".to_owned());
+        }
+        if self.cursors.len() >= PAGES_MAX {
+            return Err(format!("the list has more than {PAGES_MAX} pages"));
+        }
+        if self.left.is_zero() {
+            return Err(format!("the pages took longer than {COUNT_MAX:?}"));
+        }
+        Ok(true)
     }
-    answer
-        .json()
-        .ok_or_else(|| format!("{}: the body is not JSON", request.describe()))
 }
 
 /// Returns a cursor as text, unless it is missing.
@@ -166,41 +208,55 @@ fn cursor(value: &serde_json::Value) -> Option<String> {
     }
 }
 
+/// Returns the number that a command prints. The command is not repeated in an error: it can contain a
+/// secret.
 async fn by_command(command: &str) -> Result<u64, String> {
-    let run = Command::new("sh")
-        .args(["-c", command])
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
-    let output = timeout(COUNT_MAX, run)
+    let text = prints(command, COUNT_MAX)
         .await
-        .map_err(|_| format!("{command:?} took longer than {COUNT_MAX:?}"))?
-        .map_err(|error| format!("{command:?}: {error}"))?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    if !output.status.success() {
-        return Err(format!("{command:?} ended with {}", output.status));
-    }
-    text.trim()
-        .parse()
-        .map_err(|_| format!("{command:?} printed {text:?}, expected a number"))
+        .map_err(|error| format!("the count command {error}"))?;
+    text.trim().parse().map_err(|_| {
+        let shown: String = text.trim().chars().take(PRINTED_MAX).collect();
+        format!("the count command printed {shown:?}, expected a number")
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn connector() -> Connector {
-        Connector::new(false, &[]).expect("a TLS configuration")
+    async fn counted(command: &str) -> Result<u64, Stop> {
+        let oracle = Oracle::Command(command.to_owned());
+        let connector = Connector::new(false, &[]).expect("a TLS configuration");
+        count(&oracle, None, &connector, async || Ok(())).await
     }
 
     #[tokio::test]
     async fn a_command_prints_the_count() {
-        let oracle = Oracle::Command("echo 42".to_owned());
-        assert_eq!(count(&oracle, None, &connector()).await, Ok(42));
-        for wrong in ["echo many", "exit 3"] {
-            let oracle = Oracle::Command(wrong.to_owned());
-            assert!(count(&oracle, None, &connector()).await.is_err(), "{wrong}");
+        assert_eq!(counted("echo 42").await.expect("a count"), 42);
+        for wrong in ["SECRET=1; echo many", "SECRET=1; exit 3"] {
+            let error = counted(wrong).await.expect_err("it prints no number");
+            assert!(!error.to_string().contains("SECRET"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_list_that_comes_back_to_an_earlier_page_is_an_error() {
+        let pages = Pages {
+            next: "/next".to_owned(),
+            cursor: "after".to_owned(),
+        };
+        let mut list = List {
+            target: "http://h/orders?limit=2".parse().expect("a URL"),
+            pages: Some(&pages),
+            headers: &[],
+            cursors: HashSet::new(),
+            left: COUNT_MAX,
+        };
+        let mut goes_on = |next: &str| list.goes_on(&serde_json::json!({ "next": next }));
+        assert_eq!(goes_on("a"), Ok(true));
+        assert_eq!(goes_on("b"), Ok(true));
+        assert!(goes_on("a").is_err());
+        assert_eq!(goes_on(""), Ok(false));
     }
 
     #[test]

@@ -148,6 +148,27 @@ pub(crate) fn replaced(text: &str, pointer: &str, value: &str) -> Option<String>
     Some(replaced)
 }
 
+/// Removes the member at a JSON pointer, with its comma.
+pub(crate) fn without(text: &str, pointer: &str) -> Option<String> {
+    let (parent, name) = pointer.rsplit_once('/')?;
+    let name = name.replace("~1", "/").replace("~0", "~");
+    let found = members(text, span(text, parent)?.start)?;
+    let at = found.iter().position(|member| {
+        let known = text.get(member.name.clone()).unwrap_or_default();
+        serde_json::from_str::<String>(known).is_ok_and(|it| it == name)
+    })?;
+    let member = found.get(at)?;
+    let before = at.checked_sub(1).and_then(|it| found.get(it));
+    let range = match (before, found.get(at + 1)) {
+        (_, Some(next)) => member.name.start..next.name.start,
+        (Some(before), None) => before.value.end..member.value.end,
+        (None, None) => member.name.start..member.value.end,
+    };
+    let mut removed = text.to_owned();
+    removed.replace_range(range, "");
+    Some(removed)
+}
+
 /// Adds a member to the object at the top.
 pub(crate) fn with_member(text: &str, name: &str, value: &str) -> Option<String> {
     let start = text.find('{')?;
@@ -253,6 +274,16 @@ mod tests {
             Some(r#"{"a":1,"a":2}"#)
         );
         assert_eq!(duplicated(r#"{"a":1}"#, "/b", "2"), None);
+    }
+
+    #[test]
+    fn a_member_is_removed_with_its_comma() {
+        let of = |pointer: &str| without(r#"{"a":1, "b" : {"c":2}, "d":3 }"#, pointer);
+        assert_eq!(of("/a").as_deref(), Some(r#"{"b" : {"c":2}, "d":3 }"#));
+        assert_eq!(of("/b/c").as_deref(), Some(r#"{"a":1, "b" : {}, "d":3 }"#));
+        assert_eq!(of("/d").as_deref(), Some(r#"{"a":1, "b" : {"c":2} }"#));
+        assert_eq!(of("/x"), None);
+        assert_eq!(without("[1]", "/0"), None);
     }
 
     #[test]

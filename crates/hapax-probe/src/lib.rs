@@ -11,11 +11,15 @@
 
 mod plan;
 mod http;
+mod mask;
+mod shell;
 mod effects;
 mod json_text;
+mod json_value;
 mod profile;
 mod verdict;
 mod subject;
+mod calibration;
 mod checks;
 mod run;
 mod report;

@@ -9,11 +9,15 @@ use crate::{
     checks::{self, Check},
     effects::Listener,
     http::Connector,
+    mask::Mask,
     plan::{Operation, Oracle, Plan, PlanError},
     report::{Finding, Report},
     subject::{DryRun, Session, Subject},
     verdict::{Judgement, Stop},
 };
+
+/// After this number of checks in a row without a response, the other checks send nothing.
+const SILENT_CHECKS_MAX: u32 = 3;
 
 /// Receives what a run does while it does it.
 pub trait Progress: std::fmt::Debug {
@@ -45,13 +49,19 @@ pub async fn run(plan: &Plan, progress: &dyn Progress) -> Result<Report, PlanErr
     let start = Instant::now();
     let mut findings = Vec::new();
     let all = selected.len() * plan.operations.len();
+    // All ports are opened first, so that one that is in use does not end a run half-way.
+    let mut listeners = Vec::new();
     for operation in &plan.operations {
-        let listener = listener(operation).await?;
+        listeners.push(listener(operation).await?);
+    }
+    for (operation, listener) in plan.operations.iter().zip(&listeners) {
         let dry = Dry(progress);
         let subject = Subject::new(plan, operation, &session, listener.as_ref(), &dry);
+        let mut silence = Silence::new(&session);
         for check in &selected {
             progress.begins(findings.len(), all, &operation.name, check.id);
-            let finding = judge(&subject, check).await;
+            let finding = judge(&subject, check, silence.is_long()).await;
+            silence.note();
             progress.finding(&finding);
             findings.push(finding);
         }
@@ -84,24 +94,65 @@ fn selected(plan: &Plan) -> Result<Vec<&'static Check>, PlanError> {
         .collect())
 }
 
-async fn judge(subject: &Subject<'_>, check: &Check) -> Finding {
+/// The checks in a row in which the server did not react to any request.
+struct Silence<'a> {
+    session: &'a Session,
+    answered: u64,
+    unanswered: u64,
+    checks: u32,
+}
+
+impl<'a> Silence<'a> {
+    fn new(session: &'a Session) -> Self {
+        Self {
+            session,
+            answered: session.answered.get(),
+            unanswered: session.unanswered.get(),
+            checks: 0,
+        }
+    }
+
+    /// Takes note of a check that has ended.
+    fn note(&mut self) {
+        let answered = self.session.answered.get();
+        let unanswered = self.session.unanswered.get();
+        if answered > self.answered {
+            self.checks = 0;
+        } else if unanswered > self.unanswered {
+            self.checks += 1;
+        }
+        (self.answered, self.unanswered) = (answered, unanswered);
+    }
+
+    /// Whether further checks would only wait for a server that is not there.
+    fn is_long(&self) -> bool {
+        self.checks >= SILENT_CHECKS_MAX
+    }
+}
+
+async fn judge(subject: &Subject<'_>, check: &Check, is_silent: bool) -> Finding {
     let judgement = match check.lacks(subject) {
         Some(missing) => missing,
-        None => match (check.run)(subject).await {
+        None if is_silent => Judgement::unknown(format!(
+            "the server does not respond: {SILENT_CHECKS_MAX} checks in a row got no response"
+        )),
+        None => match check.judge(subject).await {
             Ok(judgement) => judgement,
             Err(stop) => stopped(&stop),
         },
     };
+    let mask = Mask::new(&subject.plan.secrets(subject.operation));
+    let commands = subject.take_commands().into_iter();
     Finding {
         operation: subject.operation.name.clone(),
         id: check.id,
         group: check.group(),
         asks: check.asks,
         verdict: judgement.verdict,
-        seen: judgement.seen,
+        seen: mask.apply(judgement.seen),
         source: subject.profile().source.title,
         source_url: subject.profile().source.url,
-        commands: subject.take_commands(),
+        commands: commands.map(|it| mask.apply(it)).collect(),
     }
 }
 
@@ -139,4 +190,32 @@ fn connector(plan: &Plan) -> Result<Connector, PlanError> {
 fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     u64::try_from(since.unwrap_or(Duration::ZERO).as_millis()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_checks_in_a_row_without_a_response_are_enough() {
+        let connector = Connector::new(false, &[]).expect("a TLS configuration");
+        let session = Session::new(connector, 1, 0);
+        let mut silence = Silence::new(&session);
+        let mut check = |answered: u64, unanswered: u64| {
+            session.answered.set(session.answered.get() + answered);
+            session
+                .unanswered
+                .set(session.unanswered.get() + unanswered);
+            silence.note();
+            silence.is_long()
+        };
+        assert!(!check(0, 2));
+        assert!(!check(0, 1));
+        // A check that sends nothing says nothing about the server.
+        assert!(!check(0, 0));
+        assert!(!check(1, 5));
+        assert!(!check(0, 1));
+        assert!(!check(0, 1));
+        assert!(check(0, 1));
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    future::Future,
     time::Duration,
 };
 
@@ -12,6 +13,7 @@ use crate::{
     http::{Answer, Connector, Cut, Failure, Field, Request, Target, curl},
     plan::{Numbers, Operation, Payload, Plan, Template},
     profile::{KeyForm, Profile},
+    shell::succeeds,
     verdict::Stop,
 };
 
@@ -49,6 +51,10 @@ pub(crate) struct Session {
     pub(crate) connector: Connector,
     pub(crate) numbers: RefCell<Numbers>,
     pub(crate) sent: Cell<u64>,
+    /// The number of requests that the server reacted to: with a response, or with a part of one.
+    pub(crate) answered: Cell<u64>,
+    /// The number of requests without any reaction of the server.
+    pub(crate) unanswered: Cell<u64>,
     /// When the next request may be sent, by the rate of the plan.
     next: Cell<Instant>,
     /// The time of the first key, for keys that contain a time.
@@ -61,8 +67,57 @@ impl Session {
             connector,
             numbers: RefCell::new(Numbers::new(seed)),
             sent: Cell::new(0),
+            answered: Cell::new(0),
+            unanswered: Cell::new(0),
             next: Cell::new(Instant::now()),
             unix_ms: Cell::new(unix_ms),
+        }
+    }
+
+    /// Counts a result by whether the server is there. One that the probe cut does not say it.
+    fn note(&self, result: &Result<Answer, Failure>) {
+        let count = match result {
+            Ok(_) | Err(Failure::Ended(_) | Failure::Malformed(_)) => &self.answered,
+            Err(Failure::Connect(_) | Failure::Timeout(_)) => &self.unanswered,
+            Err(Failure::Cut | Failure::Forbidden(_)) => return,
+        };
+        count.set(count.get() + 1);
+    }
+}
+
+/// What is known of an operation. The module `calibration` finds it out.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// How late the count follows a response, or why effects cannot be counted.
+    pub(crate) lag: RefCell<Option<Result<Duration, String>>>,
+    /// Whether two executions have different bodies.
+    pub(crate) recognizable: Cell<Option<bool>>,
+    /// Whether the varied payload is accepted, or the response that refuses it.
+    pub(crate) varied: RefCell<Option<Result<(), String>>>,
+    /// How many requests were sent.
+    pub(crate) requests: Cell<u64>,
+    /// When the last of them ended.
+    pub(crate) ended_at: Cell<Option<Instant>>,
+    /// The last count, and how many requests had been sent by then.
+    pub(crate) counted: Cell<Option<(u64, u64)>>,
+}
+
+impl Known {
+    /// Records that a request begins.
+    fn begins(&self) {
+        self.requests.set(self.requests.get() + 1);
+    }
+
+    /// Records that a request has ended.
+    fn ended(&self) {
+        self.ended_at.set(Some(Instant::now()));
+    }
+
+    /// Returns how late the count follows a response.
+    pub(crate) fn lag(&self) -> Duration {
+        match *self.lag.borrow() {
+            Some(Ok(lag)) => lag,
+            _ => Duration::ZERO,
         }
     }
 }
@@ -74,6 +129,8 @@ pub(crate) struct Subject<'a> {
     pub(crate) operation: &'a Operation,
     session: &'a Session,
     listener: Option<&'a Listener>,
+    /// What was found out about the operation.
+    pub(crate) known: Known,
     /// The requests that the current check has sent.
     recorded: RefCell<Vec<Request>>,
     /// The keys that the current check has made. Reports contain numbers in their place, so that two
@@ -101,6 +158,7 @@ impl<'a> Subject<'a> {
             operation,
             session,
             listener,
+            known: Known::default(),
             recorded: RefCell::default(),
             keys: RefCell::default(),
             on_dry,
@@ -193,18 +251,33 @@ impl<'a> Subject<'a> {
         cut: Option<Cut>,
         wait: Duration,
     ) -> Result<Result<Answer, Failure>, Stop> {
-        self.admit().await?;
+        self.admit(1).await?;
+        Ok(self.transfer(request, cut, wait).await)
+    }
+
+    /// Sends a request that [`Self::admit`] has admitted.
+    pub(crate) async fn transfer(
+        &self,
+        request: &Request,
+        cut: Option<Cut>,
+        wait: Duration,
+    ) -> Result<Answer, Failure> {
         self.record(request);
         if self.plan.dry_run {
             self.on_dry
                 .request(curl(request, &self.plan.secret_headers));
-            return Ok(Ok(dry_answer()));
+            return Ok(dry_answer());
         }
+        self.known.begins();
         let result = self.session.connector.exchange(request, cut, wait).await;
-        Ok(match (result, self.profile().replay_member) {
-            (Ok(answer), Some(member)) => Ok(answer.without_member(member)),
-            (result, _) => result,
-        })
+        self.session.note(&result);
+        self.known.ended();
+        let answer = match self.profile().replay_member {
+            Some(member) => result?.without_member(member),
+            None => result?,
+        };
+        let members = self.plan.per_request_members.iter();
+        Ok(members.fold(answer, |answer, member| answer.without_value(member)))
     }
 
     fn record(&self, request: &Request) {
@@ -214,16 +287,28 @@ impl<'a> Subject<'a> {
         }
     }
 
+    /// Does something without recording its requests and keys for the report.
+    pub(crate) async fn unrecorded<T>(&self, work: impl Future<Output = T>) -> T {
+        let requests = self.recorded.borrow().len();
+        let keys = self.keys.borrow().len();
+        let result = work.await;
+        self.recorded.borrow_mut().truncate(requests);
+        self.keys.borrow_mut().truncate(keys);
+        result
+    }
+
     /// Sends requests at the same time. Requests without a response are errors in the list.
+    ///
+    /// They are admitted together: requests that a low rate has spaced out would be no race.
     pub(crate) async fn race(
         &self,
         requests: &[Request],
     ) -> Result<Vec<Result<Answer, Failure>>, Stop> {
-        let all = requests.iter().map(|request| self.exchange(request, None));
-        futures_util::future::join_all(all)
-            .await
-            .into_iter()
-            .collect()
+        self.admit(requests.len() as u64).await?;
+        let all = requests
+            .iter()
+            .map(|request| self.transfer(request, None, self.plan.wait));
+        Ok(futures_util::future::join_all(all).await)
     }
 
     /// Sends a request, again and again while it is in flight or the server is not available, and
@@ -237,10 +322,12 @@ impl<'a> Subject<'a> {
                 Err(failure) => !matches!(failure, Failure::Forbidden(_)),
             };
             if !goes_on || Instant::now() > end {
-                return last.map_err(|failure| Stop::NoResponse {
-                    request: request.describe(),
-                    failure,
-                });
+                return last
+                    .map_err(|failure| Stop::NoResponse {
+                        request: request.describe(),
+                        failure,
+                    })
+                    .and_then(|answer| self.unlimited(answer));
             }
             sleep(Duration::from_millis(100)).await;
         }
@@ -248,9 +335,16 @@ impl<'a> Subject<'a> {
 
     /// Whether a response only says that the request is to be sent again later.
     pub(crate) fn is_temporary(&self, answer: &Answer) -> bool {
-        self.profile().is_in_flight(answer)
-            || matches!(answer.status, 502..=504)
-            || (answer.status == 429 && answer.header("retry-after").is_some())
+        self.profile().is_in_flight(answer) || matches!(answer.status, 429 | 502..=504)
+    }
+
+    /// Returns the response, unless it says that there are too many requests, which says nothing else.
+    pub(crate) fn unlimited(&self, answer: Answer) -> Result<Answer, Stop> {
+        if answer.status == 429 && !self.profile().is_in_flight(&answer) {
+            Err(Stop::RateLimited(answer.describe()))
+        } else {
+            Ok(answer)
+        }
     }
 
     /// Sends a first request under a new key, which has to succeed.
@@ -273,48 +367,28 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Returns the number of effects so far, or `None` if the plan has no count.
-    pub(crate) async fn effects(&self) -> Result<Option<u64>, Stop> {
+    /// Reads the count of effects once.
+    pub(crate) async fn count(&self) -> Result<u64, Stop> {
         let Some(oracle) = &self.operation.oracle else {
-            return Ok(None);
+            return Err(Stop::Effects("the plan has no count".to_owned()));
         };
         if self.plan.dry_run {
-            return Ok(Some(0));
+            return Ok(0);
         }
-        self.admit().await?;
-        count(oracle, self.listener, &self.session.connector)
-            .await
-            .map(Some)
-            .map_err(Stop::Effects)
-    }
-
-    /// Returns the number of effects since `before`.
-    pub(crate) async fn effects_since(&self, before: Option<u64>) -> Result<Option<u64>, Stop> {
-        let after = self.effects().await?;
-        Ok(before
-            .zip(after)
-            .map(|(before, after)| after.saturating_sub(before)))
+        let admit = async || self.admit(1).await;
+        count(oracle, self.listener, &self.session.connector, admit).await
     }
 
     /// Runs the restart command and waits until the server accepts connections again.
     pub(crate) async fn restart(&self, command: &str) -> Result<(), Stop> {
         if self.plan.dry_run {
-            self.on_dry.request(format!("sh -c {command:?}"));
+            // The command can contain a secret.
+            self.on_dry.request("# the restart command".to_owned());
             return Ok(());
         }
-        let run = tokio::process::Command::new("sh")
-            .args(["-c", command])
-            .stdin(std::process::Stdio::null())
-            .stdout(std::process::Stdio::null())
-            .kill_on_drop(true)
-            .status();
-        let status = tokio::time::timeout(RESTART_MAX, run)
+        succeeds(command, RESTART_MAX)
             .await
-            .map_err(|_| Stop::Restart(format!("{command:?} took longer than {RESTART_MAX:?}")))?
-            .map_err(|error| Stop::Restart(error.to_string()))?;
-        if !status.success() {
-            return Err(Stop::Restart(format!("{command:?} ended with {status}")));
-        }
+            .map_err(|error| Stop::Restart(format!("the restart command {error}")))?;
         self.reachable(&self.operation.target).await?;
         match &self.operation.second {
             Some(second) => self.reachable(second).await,
@@ -326,14 +400,16 @@ impl<'a> Subject<'a> {
         let end = Instant::now() + RESTART_MAX;
         let request = Request::new("GET", target);
         loop {
+            self.admit(1).await?;
+            let left = end.saturating_duration_since(Instant::now());
             let answer = self
                 .session
                 .connector
-                .exchange(&request, None, self.plan.wait)
+                .exchange(&request, None, self.plan.wait.min(left))
                 .await;
             match answer {
                 Ok(_) => return Ok(()),
-                Err(failure) if Instant::now() > end => {
+                Err(failure) if Instant::now() >= end => {
                     return Err(Stop::Restart(failure.to_string()));
                 }
                 Err(_) => sleep(Duration::from_millis(50)).await,
@@ -381,9 +457,9 @@ impl<'a> Subject<'a> {
             .collect()
     }
 
-    /// Waits for the rate of the plan, and counts a request.
-    async fn admit(&self) -> Result<(), Stop> {
-        let sent = self.session.sent.get() + 1;
+    /// Waits for the rate of the plan, and counts requests that are sent together.
+    pub(crate) async fn admit(&self, requests: u64) -> Result<(), Stop> {
+        let sent = self.session.sent.get() + requests;
         if sent > self.plan.requests_max {
             return Err(Stop::RequestsMax(self.plan.requests_max));
         }
@@ -394,7 +470,7 @@ impl<'a> Subject<'a> {
         let at = self.session.next.get().max(Instant::now());
         self.session
             .next
-            .set(at + Duration::from_secs(1) / self.plan.rate.get());
+            .set(at + Duration::from_secs(requests) / self.plan.rate.get());
         sleep_until(at).await;
         Ok(())
     }

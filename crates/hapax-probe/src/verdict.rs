@@ -82,6 +82,12 @@ pub(crate) enum Stop {
     /// The first request of a check, which only prepares it, was refused.
     #[error("the first request was not accepted: {0}")]
     NotAccepted(String),
+    /// Another payload than the usual one was refused under a new key.
+    #[error("the server does not accept the varied payload: {0}")]
+    Varied(String),
+    /// The server refuses requests because there are too many of them.
+    #[error("the server limits the rate of requests: {0}; try a lower rate (--rate)")]
+    RateLimited(String),
     /// The restart command failed, or the server did not come back.
     #[error("the server could not be restarted: {0}")]
     Restart(String),
@@ -117,7 +123,10 @@ impl Judge {
 
     /// Records that something could not be observed.
     pub(crate) fn missing(&mut self, what: impl Into<String>) {
-        self.missing.push(what.into());
+        let what = what.into();
+        if !self.missing.contains(&what) {
+            self.missing.push(what);
+        }
     }
 
     /// Requires this number of effects. Without a count the verdict is unknown.

@@ -6,6 +6,7 @@
 mod console;
 mod listing;
 mod operation;
+mod output;
 
 use std::{
     io::{self, Write as _},
@@ -15,11 +16,13 @@ use std::{
 };
 
 use anyhow::Context as _;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{Plan, PlanError, Report, ReportFormat, Verdict, profile::Profile, run::run};
 
 use console::Console;
 use operation::OperationFlags;
+use output::Output;
 
 /// The profile without `--profile`.
 const PROFILE: &str = "ietf";
@@ -113,23 +116,28 @@ impl Arguments {
 
     fn try_run(self) -> anyhow::Result<u8> {
         let format = self.report.unwrap_or(ReportFormat::Text);
+        let to_file = self.output.is_some();
+        let output = Output::new(self.output.as_deref())?;
         if self.list {
-            printed(self.output.as_ref(), &listing::render(format))?;
+            output.write(&listing::render(format))?;
             return Ok(0);
         }
-        let (output, also) = (self.output.clone(), self.also.clone());
+        let mut also = Vec::new();
+        for Also { format, path } in &self.also {
+            also.push((*format, Output::new(Some(path.as_path()))?));
+        }
         let plan = self.into_plan()?;
         let console = Console::new(plan.dry_run);
         let report = carried_out(&plan, &console)?;
         if plan.dry_run {
-            printed(output.as_ref(), &console.into_commands())?;
+            output.write(&console.into_commands())?;
             return Ok(0);
         }
-        printed(output.as_ref(), &report.render(format))?;
-        for Also { format, path } in also {
-            printed(Some(&path), &report.render(format))?;
+        output.write(&report.render(format))?;
+        for (format, output) in also {
+            output.write(&report.render(format))?;
         }
-        if output.is_some() {
+        if to_file {
             // A log of CI would otherwise not show how the run ended.
             let _ = writeln!(io::stderr().lock(), "{}", summary(&report));
         }
@@ -166,9 +174,32 @@ fn carried_out(plan: &Plan, console: &Console) -> anyhow::Result<Report> {
         .enable_all()
         .build()
         .context("the runtime cannot start")?;
-    let report = runtime.block_on(Box::pin(run(plan, console)));
+    let report = runtime.block_on(until_stopped(plan, console));
     console.clear();
-    Ok(report?)
+    report
+}
+
+/// Runs a plan until it ends or the program gets a signal. The commands of a plan, which are not in the
+/// process group of the terminal, are killed when the run is dropped.
+async fn until_stopped(plan: &Plan, console: &Console) -> anyhow::Result<Report> {
+    tokio::select! {
+        report = Box::pin(run(plan, console)) => Ok(report?),
+        received = stopped() => {
+            received.context("signals cannot be received")?;
+            anyhow::bail!("the run was stopped by a signal")
+        }
+    }
+}
+
+/// Waits for a signal that ends the program.
+async fn stopped() -> io::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(())
 }
 
 fn summary(report: &Report) -> String {
@@ -178,22 +209,6 @@ fn summary(report: &Report) -> String {
         report.count(Verdict::Fail),
         report.count(Verdict::Unknown)
     )
-}
-
-/// Writes a text to a file, or to standard output. It is not an error if the reader of standard
-/// output has closed it.
-fn printed(path: Option<&PathBuf>, text: &str) -> anyhow::Result<()> {
-    if let Some(path) = path {
-        return std::fs::write(path, text)
-            .with_context(|| format!("{} cannot be written", path.display()));
-    }
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(error).context("standard output cannot be written")
-        }
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]
@@ -241,7 +256,7 @@ mod tests {
         assert!(plan.public);
         assert_eq!(plan.operations.len(), 1);
         assert_eq!(plan.operations[0].method, "POST");
-        assert_eq!(plan.operations[0].name, "/orders");
+        assert_eq!(plan.operations[0].name, "POST /orders");
     }
 
     #[test]

@@ -8,11 +8,11 @@ use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 use crate::{
     Plan, PlanError,
     http::Target,
-    plan::{Operation, Oracle, Template, Vary, duration, header, pages, target},
+    plan::{self, Operation, Oracle, Template, Vary, duration, header, pages, target},
     profile::Profile,
 };
 
-/// How long the probe waits for webhooks before it counts them.
+/// For how long no webhook may arrive before they are counted.
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// The operation under test. None of these flags can be combined with a plan file.
@@ -59,6 +59,10 @@ pub(super) struct OperationFlags {
     /// Count the requests that the server sends to this port of 127.0.0.1, one for each effect
     #[arg(long, value_name = "PORT")]
     listen_effects: Option<u16>,
+    /// For how long the count of effects has to stay the same before it is used [default: 0s; with
+    /// --listen-effects: 1s]
+    #[arg(long, value_name = "TIME")]
+    count_settle: Option<String>,
     /// The same operation on another node of the server
     #[arg(long, value_name = "URL")]
     second_url: Option<String>,
@@ -105,6 +109,10 @@ pub(super) struct OperationFlags {
     /// Header that may differ between a response and its replay; may be given more than once
     #[arg(long = "per-request-header", value_name = "NAME")]
     per_request_headers: Vec<String>,
+    /// JSON pointer to a member that may differ between a response and its replay, such as
+    /// `/request_id`; may be given more than once
+    #[arg(long = "per-request-member", value_name = "POINTER")]
+    per_request_members: Vec<String>,
 }
 
 impl OperationFlags {
@@ -115,6 +123,7 @@ impl OperationFlags {
         plan.authorities = self.ca_file;
         plan.secret_headers = self.secret_headers;
         plan.per_request_headers = self.per_request_headers;
+        plan.per_request_members = self.per_request_members;
         if let Some(rate) = self.rate {
             plan.rate = rate;
         }
@@ -122,7 +131,7 @@ impl OperationFlags {
             plan.requests_max = max;
         }
         if let Some(wait) = &self.wait {
-            plan.wait = duration("--wait", wait)?;
+            plan.wait = plan::wait("--wait", wait)?;
         }
         plan.checked()
     }
@@ -134,14 +143,15 @@ impl OperationFlags {
                 "expected the URL of an operation, --plan FILE or --list",
             )
         })?;
-        let mut operation = Operation::new(target("URL", url)?, Template(self.body()?));
-        if let Some(method) = &self.method {
-            operation.method.clone_from(method);
-        }
+        let mut operation = Operation::new(
+            self.method.clone(),
+            target("URL", url)?,
+            Template(self.body()?),
+        );
         if let Some(content_type) = &self.content_type {
             operation.content_type.clone_from(content_type);
         }
-        operation.headers = headers("--header", &self.headers)?;
+        operation.set_headers(headers("--header", &self.headers)?);
         operation.other_principal = headers("--other-principal", &self.other_principal)?;
         operation.rotated = headers("--rotated-credential", &self.rotated_credential)?;
         operation.second = optional_target("--second-url", self.second_url.as_deref())?;
@@ -157,6 +167,11 @@ impl OperationFlags {
             operation.retention = Some(duration("--retention-hint", retention)?);
         }
         operation.oracle = self.oracle(&operation.headers)?;
+        operation.settle = match &self.count_settle {
+            Some(settle) => duration("--count-settle", settle)?,
+            None if self.listen_effects.is_some() => SETTLE,
+            None => Duration::ZERO,
+        };
         Ok(operation)
     }
 
@@ -190,10 +205,7 @@ impl OperationFlags {
         if let Some(command) = &self.count_cmd {
             return Ok(Some(Oracle::Command(command.clone())));
         }
-        Ok(self.listen_effects.map(|port| Oracle::Listen {
-            port,
-            settle: SETTLE,
-        }))
+        Ok(self.listen_effects.map(|port| Oracle::Listen { port }))
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::{
-    checks::{Check, Need},
+    checks::{Check, Need, proof::require_bodies},
     http::{Cut, Failure, Framing, Request},
     plan::Payload,
     subject::Subject,
@@ -103,12 +103,12 @@ async fn no_effect(subject: &Subject<'_>, broken: &Broken) -> Judged {
     send_and_cut(subject, &broken.sent, broken.cut).await?;
     pause(subject).await;
     let mut judge = Judge::new();
-    judge.effects(subject.effects_since(before).await?, 0);
+    subject.require_effects(&mut judge, before, 0).await?;
     if judge.violated() {
         return Ok(judge.judgement());
     }
     completed(subject, &mut judge, broken).await?;
-    judge.effects(subject.effects_since(before).await?, 1);
+    subject.require_effects(&mut judge, before, 1).await?;
     Ok(judge.judgement())
 }
 
@@ -119,6 +119,7 @@ async fn key_free(subject: &Subject<'_>) -> Judged {
         send_and_cut(subject, &broken.sent, broken.cut).await?;
         completed(subject, &mut judge, &broken).await?;
     }
+    require_bodies(subject, &mut judge).await?;
     Ok(judge.judgement())
 }
 
@@ -193,7 +194,7 @@ async fn gone(subject: &Subject<'_>, payload: &Payload) -> Judged {
         )
     });
     pause(subject).await;
-    judge.effects(subject.effects_since(before).await?, 1);
+    subject.require_effects(&mut judge, before, 1).await?;
     Ok(judge.judgement())
 }
 

@@ -6,20 +6,18 @@
 //!
 //! The vectors of structured-field strings are those of RFC 9651, each after a new key.
 
-use std::time::Duration;
-
-use tokio::time::sleep;
-
 use crate::{
-    checks::{Check, Running},
-    http::{Answer, Failure, Request},
+    checks::{
+        Check, Running,
+        available::{available, no_response, response},
+        proof::{Proof, require_bodies},
+    },
+    http::{Answer, Failure},
     profile::{KeyForm, Missing, Refusal},
     subject::{First, KEY, Subject},
     verdict::{Judge, Judged, Judgement, Stop, Verdict},
 };
 
-/// How often a request is sent while the server is not available.
-const ATTEMPTS: usize = 5;
 /// A UUID of version 4.
 const UUID_V4: &str = "f47ac10b-58cc-4372-a567-0e02b2c3d479";
 /// The length of keys with a long prefix in common, and the length of that prefix.
@@ -334,7 +332,7 @@ async fn same_key(
 ) -> Judged {
     let request = first.request.clone().replace_header(KEY, again.as_bytes());
     let retry = subject.settled(&request).await?;
-    let made = subject.effects_since(before).await?;
+    let made = subject.effects_made(before, 1).await?;
     let same = first.answer.is_like(&retry) && made.is_none_or(|made| made == 1);
     let required = subject.profile().quoted_is_bare == Some(true);
     let mut judge = Judge::new();
@@ -347,6 +345,9 @@ async fn same_key(
         (false, true) => format!("{what} is another key"),
         (false, false) => format!("{what} is refused with {}", retry.status),
     });
+    if same {
+        require_bodies(subject, &mut judge).await?;
+    }
     Ok(judged(judge, !required))
 }
 
@@ -361,7 +362,7 @@ async fn valid_strings(subject: &Subject<'_>) -> Judged {
         ("a comma and a semicolon", "\"", ",a;b=c\""),
         ("spaces around the quotes", "  \"", "\"  "),
     ];
-    let before = subject.effects().await?;
+    let proof = Proof::by_count(subject).await?;
     let mut judge = Judge::new();
     let mut noted = false;
     let mut accepted = 0;
@@ -376,8 +377,10 @@ async fn valid_strings(subject: &Subject<'_>) -> Judged {
         }
     }
     // A refused key leads to a request with another key, whose effect is not counted here.
-    if accepted == cases.len() as u64 && subject.operation.oracle.is_some() {
-        judge.effects(subject.effects_since(before).await?, accepted);
+    if accepted == cases.len() as u64 {
+        proof.require(subject, &mut judge, accepted).await?;
+    } else if accepted > 0 && !subject.recognizable().await? {
+        judge.missing("all responses have the same body");
     }
     Ok(judged(judge, noted))
 }
@@ -479,9 +482,8 @@ async fn require_another(
         judge.missing(format!("the second of {what} got {}", second.describe()));
         return Ok(());
     }
-    let made = subject.effects_since(before).await?;
-    if made.is_some() {
-        judge.effects(made, 2);
+    if before.is_some() {
+        subject.require_effects(judge, before, 2).await?;
     } else if first.answer.is_like(&second) {
         judge.missing(format!(
             "the responses to {what} are equal, and the plan does not say how effects are counted"
@@ -504,7 +506,7 @@ async fn require_replay(
         format!("{what}: the retry got {}", replay.describe())
     });
     judge.saw(format!("{what}: accepted"));
-    Ok(())
+    require_bodies(subject, judge).await
 }
 
 /// Judges that a key was not accepted which is a valid structured-field string. Returns whether the
@@ -540,39 +542,6 @@ async fn first_under(subject: &Subject<'_>, value: &str) -> Result<Result<First,
     } else {
         Err(answer)
     })
-}
-
-/// Sends a request, which has to get a response.
-async fn response(subject: &Subject<'_>, request: &Request) -> Result<Answer, Stop> {
-    available(subject, request)
-        .await?
-        .map_err(|failure| no_response(request, failure))
-}
-
-/// Sends a request, a few times if the server is not available.
-async fn available(
-    subject: &Subject<'_>,
-    request: &Request,
-) -> Result<Result<Answer, Failure>, Stop> {
-    let mut last = subject.exchange(request, None).await?;
-    for _ in 1..ATTEMPTS {
-        let is_temporary = last
-            .as_ref()
-            .is_ok_and(|answer| matches!(answer.status, 429 | 502..=504));
-        if !is_temporary {
-            break;
-        }
-        sleep(Duration::from_millis(100)).await;
-        last = subject.exchange(request, None).await?;
-    }
-    Ok(last)
-}
-
-fn no_response(request: &Request, failure: Failure) -> Stop {
-    Stop::NoResponse {
-        request: request.describe(),
-        failure,
-    }
 }
 
 fn require_refusal(judge: &mut Judge, refusal: Refusal, answer: &Answer, what: &str) {

@@ -10,7 +10,7 @@ use futures_util::future::join;
 use tokio::time::sleep;
 
 use crate::{
-    checks::{Check, Need},
+    checks::{Check, Need, proof::Proof},
     http::{Answer, Failure, Request, Target},
     plan::Vary,
     subject::Subject,
@@ -174,17 +174,19 @@ pub(crate) async fn race(
 }
 
 async fn race_of(subject: &Subject<'_>, count: usize) -> Judged {
+    let proof = Proof::by_body(subject).await?;
     let request = subject.request(&subject.key(), &subject.payload());
     let mut judge = Judge::new();
     race(subject, &vec![request.clone(); count], &request, &mut judge).await?;
     judge.saw(format!("{count} requests at once, one body"));
+    proof.require(subject, &mut judge, 1).await?;
     Ok(judge.judgement())
 }
 
 async fn race_effect(subject: &Subject<'_>) -> Judged {
     let mut judge = Judge::new();
-    let mut before = subject.effects().await?;
     for round in 1..=ROUNDS {
+        let before = subject.effects().await?;
         let request = subject.request(&subject.key(), &subject.payload());
         race(
             subject,
@@ -193,17 +195,12 @@ async fn race_effect(subject: &Subject<'_>) -> Judged {
             &mut judge,
         )
         .await?;
-        let after = subject.effects().await?;
-        match before.zip(after) {
-            Some((before, after)) => {
-                let made = after.saturating_sub(before);
-                judge.require(made == 1, || {
-                    format!("race {round} had {made} effects, expected 1")
-                });
-            }
+        match subject.effects_made(before, 1).await? {
+            Some(made) => judge.require(made == 1, || {
+                format!("race {round} had {made} effects, expected 1")
+            }),
             None => judge.missing("the plan does not say how effects are counted"),
         }
-        before = after;
     }
     judge.saw(format!(
         "{ROUNDS} races of {RACERS} requests with one effect each"
@@ -261,8 +258,8 @@ async fn race_mismatch(subject: &Subject<'_>) -> Judged {
         judge_loser(subject, result, &mut judge);
     }
     judge.saw("one payload was executed, the other one is a mismatch");
-    if subject.operation.oracle.is_some() {
-        judge.effects(subject.effects_since(before).await?, 1);
+    if before.is_some() {
+        subject.require_effects(&mut judge, before, 1).await?;
     }
     Ok(judge.judgement())
 }
@@ -303,14 +300,16 @@ async fn overlap(
 ) -> Result<Overlap, Stop> {
     let later = async {
         pause(subject, HEAD_START).await;
-        subject.exchange(during, None).await
+        subject.transfer(during, None, subject.plan.wait).await
     };
-    let (first, second) = join(subject.exchange(slow, None), later).await;
-    let answer = first?.map_err(|failure| Stop::NoResponse {
+    // A low rate would otherwise send the second request when the first one has ended.
+    subject.admit(2).await?;
+    let first = subject.transfer(slow, None, subject.plan.wait);
+    let (first, during) = join(first, later).await;
+    let answer = first.map_err(|failure| Stop::NoResponse {
         request: slow.describe(),
         failure,
     })?;
-    let during = second?;
     if !answer.is_success() {
         return Err(Stop::NotAccepted(answer.describe()));
     }
@@ -343,7 +342,7 @@ pub(crate) async fn patiently(subject: &Subject<'_>, request: &Request) -> Resul
         pause(subject, BETWEEN).await;
         answer = subject.send(request).await?;
     }
-    Ok(answer)
+    subject.unlimited(answer)
 }
 
 /// Returns the request to another node, or to the same one if there is none.
@@ -378,6 +377,7 @@ fn no_slow() -> Judgement {
 
 /// Judges a duplicate that is sent to `node` while the first request runs.
 pub(crate) async fn duplicate_at(subject: &Subject<'_>, node: Option<&Target>) -> Judged {
+    let proof = Proof::by_body(subject).await?;
     let Some((request, _)) = slow(subject) else {
         return Ok(no_slow());
     };
@@ -410,6 +410,7 @@ pub(crate) async fn duplicate_at(subject: &Subject<'_>, node: Option<&Target>) -
     judge.require(retry.is_success() && retry.is_like(&overlap.slow), || {
         format!("after the first request a retry got {}", retry.describe())
     });
+    proof.require(subject, &mut judge, 1).await?;
     Ok(noted(judge, observed))
 }
 
@@ -458,8 +459,8 @@ pub(crate) async fn mismatch_at(subject: &Subject<'_>, node: Option<&Target>) ->
             retry.describe()
         )
     });
-    if subject.operation.oracle.is_some() {
-        judge.effects(subject.effects_since(before).await?, 1);
+    if before.is_some() {
+        subject.require_effects(&mut judge, before, 1).await?;
     }
     Ok(noted(judge, observed))
 }

@@ -13,6 +13,9 @@ mod nodes;
 mod scope;
 mod outcome;
 mod time;
+mod effects;
+mod available;
+mod proof;
 
 use std::{fmt, future::Future, pin::Pin};
 
@@ -98,6 +101,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
         scope::CHECKS,
         outcome::CHECKS,
         time::CHECKS,
+        effects::CHECKS,
     ]
     .into_iter()
     .flatten()
@@ -107,6 +111,17 @@ impl Check {
     /// Returns the group: the first part of the id.
     pub(crate) fn group(&self) -> &'static str {
         self.id.split('.').next().unwrap_or(self.id)
+    }
+
+    /// Runs the check. What it relies on is found out first, once for each operation.
+    pub(crate) async fn judge<'a>(&self, subject: &'a Subject<'a>) -> Judged {
+        if self.needs.contains(&Need::Effects) {
+            subject.calibrated().await?;
+        }
+        if self.needs.contains(&Need::Vary) {
+            subject.accepts_varied().await?;
+        }
+        (self.run)(subject).await
     }
 
     /// Returns a judgement if the plan lacks something that the check needs.

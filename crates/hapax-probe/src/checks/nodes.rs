@@ -11,6 +11,7 @@ use crate::{
     checks::{
         Check, Need,
         in_flight::{at, duplicate_at, mismatch_at, patiently, pause, race},
+        proof::Proof,
     },
     http::{Answer, Failure, Request, Target},
     subject::Subject,
@@ -93,7 +94,7 @@ async fn replay(subject: &Subject<'_>) -> Judged {
         Ok(second) => second,
         Err(judgement) => return Ok(judgement),
     };
-    let before = subject.effects().await?;
+    let proof = Proof::by_count(subject).await?;
     let first = subject.accepted().await?;
     let again = at(subject, &first.request, Some(second));
     let replay = subject.settled(&again).await?;
@@ -105,7 +106,7 @@ async fn replay(subject: &Subject<'_>) -> Judged {
             replay.describe()
         )
     });
-    effects_if_counted(subject, before, &mut judge).await?;
+    proof.require(subject, &mut judge, 1).await?;
     Ok(judge.judgement())
 }
 
@@ -114,7 +115,7 @@ async fn race_of_nodes(subject: &Subject<'_>) -> Judged {
         Ok(second) => second,
         Err(judgement) => return Ok(judgement),
     };
-    let before = subject.effects().await?;
+    let proof = Proof::by_count(subject).await?;
     let one = subject.request(&subject.key(), &subject.payload());
     let two = at(subject, &one, Some(second));
     let requests: Vec<Request> = [&one, &two]
@@ -134,7 +135,7 @@ async fn race_of_nodes(subject: &Subject<'_>) -> Judged {
         )
     });
     judge.saw(format!("{RACERS} requests at once at two nodes, one body"));
-    effects_if_counted(subject, before, &mut judge).await?;
+    proof.require(subject, &mut judge, 1).await?;
     Ok(judge.judgement())
 }
 
@@ -162,20 +163,10 @@ async fn mismatch(subject: &Subject<'_>) -> Judged {
             subject.profile().mismatch.describe()
         )
     });
-    effects_if_counted(subject, before, &mut judge).await?;
-    Ok(judge.judgement())
-}
-
-/// Requires one effect, if the plan has a count.
-async fn effects_if_counted(
-    subject: &Subject<'_>,
-    before: Option<u64>,
-    judge: &mut Judge,
-) -> Result<(), Stop> {
-    if subject.operation.oracle.is_some() {
-        judge.effects(subject.effects_since(before).await?, 1);
+    if before.is_some() {
+        subject.require_effects(&mut judge, before, 1).await?;
     }
-    Ok(())
+    Ok(judge.judgement())
 }
 
 /// Returns the restart command, or why a check cannot be judged.
@@ -191,6 +182,7 @@ async fn after_restart(subject: &Subject<'_>) -> Judged {
         Ok(command) => command,
         Err(judgement) => return Ok(judgement),
     };
+    let proof = Proof::by_body(subject).await?;
     let first = subject.accepted().await?;
     subject.restart(command).await?;
     let replay = subject.settled(&first.request).await?;
@@ -202,6 +194,7 @@ async fn after_restart(subject: &Subject<'_>) -> Judged {
             replay.describe()
         )
     });
+    proof.require(subject, &mut judge, 1).await?;
     Ok(judge.judgement())
 }
 
@@ -215,18 +208,9 @@ async fn restart_effect(subject: &Subject<'_>) -> Judged {
     subject.restart(command).await?;
     subject.settled(&first.request).await?;
     let mut judge = Judge::new();
-    judge_effects(before, subject.effects().await?, &mut judge);
+    // A count that has fallen was lost with the restart, and the verdict is unknown.
+    subject.require_effects(&mut judge, before, 1).await?;
     Ok(judge.judgement())
-}
-
-/// Requires one effect. A count that has fallen was lost with the restart and says nothing.
-fn judge_effects(before: Option<u64>, after: Option<u64>, judge: &mut Judge) {
-    match before.zip(after) {
-        Some((before, after)) if after < before => {
-            judge.missing("the count of effects was lost with the restart");
-        }
-        counts => judge.effects(counts.map(|(before, after)| after - before), 1),
-    }
 }
 
 /// Sends a request, and restarts the server while it runs.
@@ -278,7 +262,8 @@ async fn kill_in_request(subject: &Subject<'_>) -> Judged {
             )
         });
     }
-    judge_effects(before, subject.effects().await?, &mut judge);
+    // A count that has fallen was lost with the restart, and the verdict is unknown.
+    subject.require_effects(&mut judge, before, 1).await?;
     Ok(judge.judgement())
 }
 
@@ -300,25 +285,4 @@ async fn key_free(subject: &Subject<'_>) -> Judged {
         format!("after the restart a retry {still}got {}", retry.describe())
     });
     Ok(judge.judgement())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::verdict::Verdict;
-
-    #[track_caller]
-    fn check(before: u64, after: u64, expected: Verdict) {
-        let mut judge = Judge::new();
-        judge_effects(Some(before), Some(after), &mut judge);
-        assert_eq!(judge.judgement().verdict, expected);
-    }
-
-    #[test]
-    fn a_count_that_was_lost_with_the_restart_says_nothing() {
-        check(5, 6, Verdict::Pass);
-        check(5, 5, Verdict::Fail);
-        check(5, 7, Verdict::Fail);
-        check(5, 1, Verdict::Unknown);
-    }
 }

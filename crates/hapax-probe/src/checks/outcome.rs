@@ -8,6 +8,7 @@ use crate::{
     checks::{
         Check, Need,
         in_flight::{is_sane, patiently},
+        proof::require_bodies,
     },
     http::{Answer, Request},
     subject::Subject,
@@ -166,16 +167,13 @@ async fn usual(subject: &Subject<'_>, sample: &Sample) -> Result<Answer, Stop> {
 async fn judge_kept(subject: &Subject<'_>, sample: &Sample, judge: &mut Judge) -> Result<(), Stop> {
     let first = &sample.answer;
     let retry = subject.send(&sample.request).await?;
-    judge.require(
-        retry.status == first.status && retry.is_like(first),
-        || {
-            format!(
-                "the first response is {}, the retry got {}",
-                first.describe(),
-                retry.describe()
-            )
-        },
-    );
+    judge.require(retry.status == first.status && retry.is_like(first), || {
+        format!(
+            "the first response is {}, the retry got {}",
+            first.describe(),
+            retry.describe()
+        )
+    });
     let usual = usual(subject, sample).await?;
     judge.require(subject.profile().is_mismatch(&usual), || {
         format!(
@@ -324,7 +322,15 @@ async fn success_kinds(subject: &Subject<'_>) -> Judged {
             },
         );
         judge.saw(format!("{} is replayed", sample.answer.status));
+        // With a count, `outcome.success-effect` judges responses without a body.
+        if first.body.is_empty() && subject.operation.oracle.is_none() {
+            judge.missing(format!(
+                "{} has no body, and the plan does not say how effects are counted",
+                first.status
+            ));
+        }
     }
+    require_bodies(subject, &mut judge).await?;
     Ok(judge.judgement())
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::{
-    checks::{Check, Need},
+    checks::{Check, Need, proof::Proof},
     http::{Answer, Framing},
     subject::{First, Subject, sorted},
     verdict::{Judge, Judged, Judgement, Stop, Verdict},
@@ -82,6 +82,7 @@ async fn pair(subject: &Subject<'_>) -> Result<(First, Answer), Stop> {
 }
 
 async fn status(subject: &Subject<'_>) -> Judged {
+    let proof = Proof::by_body(subject).await?;
     let (first, replay) = pair(subject).await?;
     let mut judge = Judge::new();
     judge.saw(format!("{} twice", first.answer.status));
@@ -92,13 +93,20 @@ async fn status(subject: &Subject<'_>) -> Judged {
             replay.describe()
         )
     });
+    proof.require(subject, &mut judge, 1).await?;
     Ok(judge.judgement())
 }
 
 async fn body(subject: &Subject<'_>) -> Judged {
+    let proof = Proof::by_body(subject).await?;
     let (first, replay) = pair(subject).await?;
     let mut judge = Judge::new();
-    judge.saw(format!("{} equal bytes", first.answer.body.len()));
+    let mut seen = format!("{} equal bytes", first.answer.body.len());
+    if !subject.plan.per_request_members.is_empty() {
+        let members = subject.plan.per_request_members.join(", ");
+        seen = format!("{seen}, without {members}");
+    }
+    judge.saw(seen);
     judge.require(first.answer.body == replay.body, || {
         format!(
             "the first response is {}, the retry got {}",
@@ -106,10 +114,12 @@ async fn body(subject: &Subject<'_>) -> Judged {
             replay.describe()
         )
     });
+    proof.require(subject, &mut judge, 1).await?;
     Ok(judge.judgement())
 }
 
 async fn headers(subject: &Subject<'_>) -> Judged {
+    let proof = Proof::by_body(subject).await?;
     let (first, replay) = pair(subject).await?;
     let expected = sorted(subject.lasting(&first.answer));
     let got = sorted(subject.lasting(&replay));
@@ -137,7 +147,13 @@ async fn headers(subject: &Subject<'_>) -> Judged {
         (false, Some(true)) => Verdict::Fail,
         (false, _) => Verdict::Note,
     };
-    Ok(Judgement::new(verdict, seen))
+    if verdict != Verdict::Pass {
+        return Ok(Judgement::new(verdict, seen));
+    }
+    let mut judge = Judge::new();
+    judge.saw(seen);
+    proof.require(subject, &mut judge, 1).await?;
+    Ok(judge.judgement())
 }
 
 fn listed(names: &[&str]) -> String {
@@ -153,7 +169,7 @@ async fn effect(subject: &Subject<'_>) -> Judged {
     let (first, _) = pair(subject).await?;
     subject.settled(&first.request).await?;
     let mut judge = Judge::new();
-    judge.effects(subject.effects_since(before).await?, 1);
+    subject.require_effects(&mut judge, before, 1).await?;
     Ok(judge.judgement())
 }
 
@@ -206,6 +222,7 @@ async fn pause(subject: &Subject<'_>, time: Duration) {
 }
 
 async fn chunked_request(subject: &Subject<'_>) -> Judged {
+    let proof = Proof::by_body(subject).await?;
     let first = subject.accepted().await?;
     if first.request.body.is_empty() {
         return Ok(Judgement::skipped("the request has no body"));
@@ -219,30 +236,46 @@ async fn chunked_request(subject: &Subject<'_>) -> Judged {
     judge.require(first.answer.is_like(&replay), || {
         format!("the retry in chunks got {}", replay.describe())
     });
+    proof.require(subject, &mut judge, 1).await?;
     Ok(judge.judgement())
 }
 
 async fn later(subject: &Subject<'_>) -> Judged {
+    let proof = Proof::by_body(subject).await?;
     let first = subject.accepted().await?;
     pause(subject, Duration::from_millis(1_500)).await;
-    same(subject, &first, "after 1.5 s").await
+    same(subject, &first, "after 1.5 s", (proof, 1)).await
 }
 
 async fn after_many(subject: &Subject<'_>) -> Judged {
+    let proof = Proof::by_body(subject).await?;
     let first = subject.accepted().await?;
     for _ in 0..MANY / AT_ONCE {
         let others = (0..AT_ONCE).map(|_| subject.accepted());
         futures_util::future::try_join_all(others).await?;
     }
-    same(subject, &first, "after many other requests").await
+    let expected = 1 + MANY as u64;
+    same(
+        subject,
+        &first,
+        "after many other requests",
+        (proof, expected),
+    )
+    .await
 }
 
-/// Requires that a retry of `first` is a replay.
-async fn same(subject: &Subject<'_>, first: &First, when: &str) -> Judged {
+/// Requires that a retry of `first` is a replay, and that there was this number of effects.
+async fn same(
+    subject: &Subject<'_>,
+    first: &First,
+    when: &str,
+    (proof, expected): (Proof, u64),
+) -> Judged {
     let replay = subject.settled(&first.request).await?;
     let mut judge = Judge::new();
     judge.require(first.answer.is_like(&replay), || {
         format!("{when} the retry got {}", replay.describe())
     });
+    proof.require(subject, &mut judge, expected).await?;
     Ok(judge.judgement())
 }

@@ -10,12 +10,13 @@ use crate::{
         mismatch::{
             compares_whole_requests,
             reaction::{Rule, judged},
-            recognizable, soon,
+            soon,
         },
+        proof::require_bodies,
     },
     http::{Answer, Request},
     subject::{First, Subject},
-    verdict::{Judged, Judgement, Verdict},
+    verdict::{Judge, Judged, Judgement, Verdict},
 };
 
 pub(crate) const CHECKS: &[Check] = &[
@@ -121,7 +122,7 @@ async fn elsewhere(
             ));
         }
         // If the payload gets the same body under a new key too, the body does not show whose it is.
-        return Ok(if recognizable(subject, first).await? {
+        return Ok(if subject.recognizable().await? {
             Judgement::new(Verdict::Fail, format!("{who} got the first response"))
         } else {
             Judgement::unknown("all responses have the same body")
@@ -157,10 +158,13 @@ async fn rotated(subject: &Subject<'_>) -> Judged {
             answer.describe()
         )));
     }
-    let made = subject.effects_since(before).await?;
+    let made = subject.effects_made(before, 1).await?;
     let once = made.is_none_or(|made| made == 1);
     if once && first.answer.is_like(&answer) {
-        return Ok(Judgement::new(Verdict::Pass, "the first response"));
+        let mut judge = Judge::new();
+        judge.saw("the first response");
+        require_bodies(subject, &mut judge).await?;
+        return Ok(judge.judgement());
     }
     let mut seen = format!(
         "the retry with the newer credential got {}",

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::{
-    checks::{Check, Need},
+    checks::{Check, Need, proof::Proof},
     http::Answer,
     subject::{First, Subject},
     verdict::{Judge, Judged, Judgement, Stop, Verdict},
@@ -56,6 +56,7 @@ async fn kept(subject: &Subject<'_>) -> Judged {
         Ok(retention) => retention,
         Err(judgement) => return Ok(judgement),
     };
+    let proof = Proof::by_body(subject).await?;
     let first = subject.accepted().await?;
     pause(subject, retention / 2).await;
     let replay = subject.settled(&first.request).await?;
@@ -66,6 +67,7 @@ async fn kept(subject: &Subject<'_>) -> Judged {
             replay.describe()
         )
     });
+    proof.require(subject, &mut judge, 1).await?;
     Ok(judge.judgement())
 }
 

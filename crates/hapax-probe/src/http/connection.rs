@@ -17,13 +17,12 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use crate::http::{
-    Request, Target,
-    answer::{Answer, Parsed},
-};
+use crate::http::{Request, Target, answer::Answer, reader::Reader};
 
-/// The maximum size of a response in bytes.
-const ANSWER_MAX: usize = 16 * 1024 * 1024;
+/// The maximum size of a response in bytes. A race has 200 of them at once.
+const ANSWER_MAX: usize = 1024 * 1024;
+/// The maximum size of a list of effects in bytes.
+const LIST_MAX: usize = 16 * 1024 * 1024;
 
 /// Where the probe ends the connection on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,8 +95,28 @@ impl Connector {
         cut: Option<Cut>,
         wait: Duration,
     ) -> Result<Answer, Failure> {
+        let limit = match cut {
+            Some(Cut::Response(bytes)) => bytes,
+            _ => ANSWER_MAX,
+        };
+        self.exchange_up_to(limit, request, cut, wait).await
+    }
+
+    /// Sends a request and reads its response, which is a list of effects.
+    pub(crate) async fn list(&self, request: &Request, wait: Duration) -> Result<Answer, Failure> {
+        self.exchange_up_to(LIST_MAX, request, None, wait).await
+    }
+
+    /// Reads a response of at most `limit` bytes.
+    async fn exchange_up_to(
+        &self,
+        limit: usize,
+        request: &Request,
+        cut: Option<Cut>,
+        wait: Duration,
+    ) -> Result<Answer, Failure> {
         let start = Instant::now();
-        let exchange = self.exchange_unbounded(request, cut, start);
+        let exchange = self.exchange_unbounded(limit, request, cut, start);
         timeout_at(start + wait, exchange)
             .await
             .unwrap_or(Err(Failure::Timeout(wait)))
@@ -105,6 +124,7 @@ impl Connector {
 
     async fn exchange_unbounded(
         &self,
+        limit: usize,
         request: &Request,
         cut: Option<Cut>,
         start: Instant,
@@ -122,10 +142,6 @@ impl Connector {
             }
             _ => {}
         }
-        let limit = match cut {
-            Some(Cut::Response(bytes)) => bytes,
-            _ => ANSWER_MAX,
-        };
         let read = receive(&mut stream, limit, start).await;
         match (read, cut, sent) {
             (_, Some(_), _) => Err(Failure::Cut),
@@ -201,15 +217,11 @@ async fn send(stream: &mut dyn Stream, request: &Request, cut: Option<Cut>) -> i
 }
 
 /// Reads a response, or as many bytes of it as the limit allows.
-async fn receive(
-    stream: &mut dyn Stream,
-    limit: usize,
-    start: Instant,
-) -> Result<Answer, Failure> {
-    let mut bytes = Vec::new();
+async fn receive(stream: &mut dyn Stream, limit: usize, start: Instant) -> Result<Answer, Failure> {
+    let mut reader = Reader::new();
     let mut buffer = vec![0; 16 * 1024];
     loop {
-        let space = buffer.len().min(limit - bytes.len());
+        let space = buffer.len().min(limit - reader.received());
         if space == 0 {
             return Err(Failure::Malformed(format!(
                 "it is longer than {limit} bytes"
@@ -217,12 +229,12 @@ async fn receive(
         }
         // A connection that is reset has ended, as one that is closed has.
         let read = stream.read(&mut buffer[..space]).await.unwrap_or(0);
-        bytes.extend_from_slice(&buffer[..read]);
-        match Answer::parse(&bytes, read == 0, start.elapsed()) {
-            Parsed::Complete(answer) => return Ok(answer),
-            Parsed::Malformed(reason) => return Err(Failure::Malformed(reason)),
-            Parsed::Partial if read == 0 => return Err(Failure::Ended(bytes.len())),
-            Parsed::Partial => {}
+        let complete = reader.read(&buffer[..read]).map_err(Failure::Malformed)?;
+        if complete || read == 0 {
+            let received = reader.received();
+            return reader
+                .finish(start.elapsed())
+                .ok_or(Failure::Ended(received));
         }
     }
 }
@@ -233,10 +245,27 @@ mod tests {
 
     #[test]
     fn only_loopback_and_private_addresses_are_near() {
-        for near in ["127.0.0.1", "10.1.2.3", "192.168.0.1", "172.16.0.1", "::1", "fd00::1", "::ffff:10.0.0.1"] {
+        for near in [
+            "127.0.0.1",
+            "10.1.2.3",
+            "192.168.0.1",
+            "172.16.0.1",
+            "::1",
+            "fd00::1",
+            "::ffff:10.0.0.1",
+        ] {
             assert!(is_near(near.parse().expect("an address")), "{near}");
         }
-        for far in ["8.8.8.8", "172.32.0.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "2001:db8::1", "fe80::1", "::ffff:8.8.8.8"] {
+        for far in [
+            "8.8.8.8",
+            "172.32.0.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "0.0.0.0",
+            "2001:db8::1",
+            "fe80::1",
+            "::ffff:8.8.8.8",
+        ] {
             assert!(!is_near(far.parse().expect("an address")), "{far}");
         }
     }

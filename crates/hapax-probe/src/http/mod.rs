@@ -7,11 +7,12 @@
 mod target;
 mod request;
 mod answer;
+mod reader;
 mod connection;
 mod curl;
 
 pub(crate) use answer::{Answer, Field};
 pub(crate) use connection::{Connector, Cut, Failure};
-pub(crate) use curl::curl;
+pub(crate) use curl::{curl, is_secret};
 pub(crate) use request::{Framing, Request};
 pub(crate) use target::{Target, TargetError};

@@ -129,9 +129,9 @@ impl Request {
         framed
     }
 
-    /// Returns a short description for messages: method and path.
+    /// Returns a short description for messages: method and path, with secrets masked.
     pub(crate) fn describe(&self) -> String {
-        format!("{} {}", self.method, self.target.path_and_query())
+        format!("{} {}", self.method, self.target.masked_path_and_query())
     }
 }
 

@@ -4,17 +4,18 @@ use std::{
     collections::BTreeMap,
     num::NonZeroU32,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use serde::Deserialize;
 
 use crate::{
-    plan::{Operation, Oracle, Pages, Plan, PlanError, Template, duration, header, target},
+    plan::{self, Operation, Oracle, Pages, Plan, PlanError, Template, duration, header, target},
     profile::Profile,
 };
 
-/// How long the probe waits for webhooks before it counts them.
-const SETTLE: &str = "1s";
+/// For how long no webhook may arrive before they are counted.
+const SETTLE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,6 +32,8 @@ pub(crate) struct FilePlan {
     secret_headers: Vec<String>,
     #[serde(default)]
     per_request_headers: Vec<String>,
+    #[serde(default)]
+    per_request_members: Vec<String>,
     wait: Option<String>,
     #[serde(default)]
     only: Vec<String>,
@@ -95,6 +98,7 @@ impl FilePlan {
         plan.authorities = self.ca_file.map(|it| folder.join(it));
         plan.secret_headers = self.secret_headers;
         plan.per_request_headers = self.per_request_headers;
+        plan.per_request_members = self.per_request_members;
         plan.only = self.only;
         plan.skip = self.skip;
         if let Some(seed) = self.seed {
@@ -107,7 +111,7 @@ impl FilePlan {
             plan.rate = rate;
         }
         if let Some(wait) = self.wait {
-            plan.wait = duration("wait", &wait)?;
+            plan.wait = plan::wait("wait", &wait)?;
         }
         plan.checked()
     }
@@ -129,12 +133,10 @@ impl FileOperation {
                 ));
             }
         };
-        let mut operation = Operation::new(target("operation.url", &self.url)?, Template(body));
+        let target = target("operation.url", &self.url)?;
+        let mut operation = Operation::new(self.method, target, Template(body));
         if let Some(name) = self.name {
             operation.name = name;
-        }
-        if let Some(method) = self.method {
-            operation.method = method;
         }
         if let Some(content_type) = self.content_type {
             operation.content_type = content_type;
@@ -142,7 +144,7 @@ impl FileOperation {
         operation.second = optional_target("operation.second_url", self.second_url)?;
         operation.other = optional_target("operation.other_url", self.other_url)?;
         operation.other_path = optional_target("operation.other_path_url", self.other_path_url)?;
-        operation.headers = headers("operation.headers", self.headers)?;
+        operation.set_headers(headers("operation.headers", self.headers)?);
         operation.other_principal = headers("operation.other_principal", self.other_principal)?;
         operation.rotated = headers("operation.rotated_credential", self.rotated_credential)?;
         operation.slow = self.slow_body.map(Template);
@@ -157,6 +159,7 @@ impl FileOperation {
             operation.retention = Some(duration("operation.retention", &retention)?);
         }
         if let Some(effects) = self.effects {
+            operation.settle = effects.settle()?;
             operation.oracle = Some(effects.into_oracle(&operation.headers)?);
         }
         Ok(operation)
@@ -164,6 +167,15 @@ impl FileOperation {
 }
 
 impl FileOracle {
+    /// Returns for how long the count has to stay the same.
+    fn settle(&self) -> Result<Duration, PlanError> {
+        match &self.settle {
+            Some(settle) => duration("operation.effects.settle", settle),
+            None if self.listen_port.is_some() => Ok(SETTLE),
+            None => Ok(Duration::ZERO),
+        }
+    }
+
     fn into_oracle(self, inherited: &[(String, String)]) -> Result<Oracle, PlanError> {
         match (self.url, self.path, self.command, self.listen_port) {
             (Some(url), Some(path), None, None) => Ok(Oracle::Url {
@@ -177,13 +189,7 @@ impl FileOracle {
                 },
             }),
             (None, None, Some(command), None) => Ok(Oracle::Command(command)),
-            (None, None, None, Some(port)) => Ok(Oracle::Listen {
-                port,
-                settle: duration(
-                    "operation.effects.settle",
-                    self.settle.as_deref().unwrap_or(SETTLE),
-                )?,
-            }),
+            (None, None, None, Some(port)) => Ok(Oracle::Listen { port }),
             _ => Err(PlanError::setting(
                 "operation.effects",
                 "expected url and path, command, or listen_port",

@@ -10,7 +10,7 @@ mod vary;
 use std::{num::NonZeroU32, path::PathBuf, time::Duration};
 
 use crate::{
-    http::{Target, TargetError},
+    http::{Target, TargetError, is_secret},
     profile::Profile,
 };
 
@@ -22,6 +22,18 @@ pub(crate) use vary::Vary;
 const REQUESTS_MAX: u64 = 20_000;
 /// The default bound of requests per second.
 const RATE: u32 = 1_000;
+/// The longest duration of a plan.
+const DURATION_MAX: Duration = Duration::from_hours(1);
+/// The shortest time that the probe waits for a response.
+const WAIT_MIN: Duration = Duration::from_millis(100);
+/// Header fields that the probe sends itself.
+const OWN_HEADERS: [&str; 5] = [
+    "connection",
+    "content-length",
+    "host",
+    "idempotency-key",
+    "transfer-encoding",
+];
 
 /// What a run does.
 #[derive(Clone, Debug)]
@@ -43,6 +55,8 @@ pub struct Plan {
     pub(crate) secret_headers: Vec<String>,
     /// Further header fields that may differ between a response and its replay.
     pub(crate) per_request_headers: Vec<String>,
+    /// JSON pointers to members that may differ between a response and its replay.
+    pub(crate) per_request_members: Vec<String>,
     /// How long the probe waits for one response.
     pub(crate) wait: Duration,
     pub(crate) only: Vec<String>,
@@ -75,6 +89,8 @@ pub(crate) struct Operation {
     pub(crate) refused: Vec<Template>,
     pub(crate) vary: Option<Vary>,
     pub(crate) oracle: Option<Oracle>,
+    /// For how long the count has to stay the same before it is used.
+    pub(crate) settle: Duration,
     /// How long keys are kept, if the server was configured for a short time.
     pub(crate) retention: Option<Duration>,
 }
@@ -92,7 +108,7 @@ pub(crate) enum Oracle {
     /// A shell command prints the count.
     Command(String),
     /// The server sends an HTTP request to this port of loopback for each effect.
-    Listen { port: u16, settle: Duration },
+    Listen { port: u16 },
 }
 
 /// How a list with several pages is read to its end.
@@ -144,21 +160,44 @@ impl PlanError {
 
 /// Parses a URL of a plan.
 pub(crate) fn target(setting: &str, url: &str) -> Result<Target, PlanError> {
+    without_placeholder(setting, url)?;
     url.parse()
         .map_err(|error: TargetError| PlanError::setting(setting, error))
 }
 
-/// Parses a header of a plan: `Name: value`.
+/// Parses a header of a plan: `Name: value`. An error does not repeat the value, which can be a secret.
 pub(crate) fn header(setting: &str, text: &str) -> Result<(String, String), PlanError> {
-    let wrong = || PlanError::setting(setting, format!("expected \"Name: value\", got {text:?}"));
+    let wrong = || PlanError::setting(setting, "expected \"Name: value\"");
     let (name, value) = text.split_once(':').ok_or_else(wrong)?;
     let name = name.trim();
     let value = value.trim();
-    let is_token = |it: char| it.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(it);
-    if name.is_empty() || !name.chars().all(is_token) || value.contains(['\r', '\n', '\0']) {
+    if !is_token(name) || value.contains(|it: char| it.is_control() && it != '\t') {
         return Err(wrong());
     }
+    if OWN_HEADERS.iter().any(|it| it.eq_ignore_ascii_case(name)) {
+        return Err(PlanError::setting(
+            setting,
+            format!("expected another header than {name}, which the probe sends itself"),
+        ));
+    }
+    without_placeholder(setting, value)?;
     Ok((name.to_owned(), value.to_owned()))
+}
+
+/// Whether a text is a token of HTTP, as methods and the names of header fields are.
+fn is_token(text: &str) -> bool {
+    let is_allowed = |it: char| it.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(it);
+    !text.is_empty() && text.chars().all(is_allowed)
+}
+
+fn without_placeholder(setting: &str, text: &str) -> Result<(), PlanError> {
+    match Template::PLACEHOLDERS.iter().find(|it| text.contains(**it)) {
+        Some(placeholder) => Err(PlanError::setting(
+            setting,
+            format!("{placeholder} is filled in bodies only"),
+        )),
+        None => Ok(()),
+    }
 }
 
 /// Parses a duration of a plan, such as `500ms`, `2s` or `1m`.
@@ -166,12 +205,25 @@ pub(crate) fn duration(setting: &str, text: &str) -> Result<Duration, PlanError>
     text.parse::<jiff::SignedDuration>()
         .ok()
         .and_then(|it| Duration::try_from(it).ok())
+        .filter(|it| *it <= DURATION_MAX)
         .ok_or_else(|| {
             PlanError::setting(
                 setting,
-                format!("expected a duration such as \"5s\", got {text:?}"),
+                format!("expected a duration of at most 1h, such as \"5s\", got {text:?}"),
             )
         })
+}
+
+/// Parses how long the probe waits for a response.
+pub(crate) fn wait(setting: &str, text: &str) -> Result<Duration, PlanError> {
+    let wait = duration(setting, text)?;
+    if wait < WAIT_MIN {
+        return Err(PlanError::setting(
+            setting,
+            format!("expected at least {WAIT_MIN:?}, got {text:?}"),
+        ));
+    }
+    Ok(wait)
 }
 
 impl Plan {
@@ -207,6 +259,7 @@ impl Plan {
             authorities: None,
             secret_headers: Vec::new(),
             per_request_headers: Vec::new(),
+            per_request_members: Vec::new(),
             wait: Duration::from_secs(15),
             only: Vec::new(),
             skip: Vec::new(),
@@ -215,26 +268,75 @@ impl Plan {
     }
 
     /// Checks what the parts of a plan cannot check alone.
-    pub(crate) fn checked(self) -> Result<Self, PlanError> {
+    pub(crate) fn checked(mut self) -> Result<Self, PlanError> {
         if self.operations.is_empty() {
             return Err(PlanError::setting(
                 "operation",
                 "expected a URL or at least one [[operation]]",
             ));
         }
-        for operation in &self.operations {
+        if let Some(member) = self
+            .per_request_members
+            .iter()
+            .find(|it| !it.starts_with('/'))
+        {
+            return Err(PlanError::setting(
+                "per_request_members",
+                format!("expected a JSON pointer such as /request_id, got {member:?}"),
+            ));
+        }
+        for (at, operation) in self.operations.iter().enumerate() {
             operation.check()?;
+            for earlier in &self.operations[..at] {
+                operation.check_beside(earlier)?;
+            }
+            // A header of another principal is a credential, whatever its name is.
+            let credentials = operation.other_principal.iter().chain(&operation.rotated);
+            let names = credentials.map(|(name, _)| name.clone());
+            self.secret_headers.extend(names);
         }
         Ok(self)
+    }
+
+    /// Returns the secrets of an operation that a server may repeat in a response.
+    pub(crate) fn secrets(&self, operation: &Operation) -> Vec<String> {
+        let (count_target, count_headers) = match &operation.oracle {
+            Some(Oracle::Url {
+                target, headers, ..
+            }) => (Some(target), Some(headers)),
+            _ => (None, None),
+        };
+        let headers = [
+            Some(&operation.headers),
+            Some(&operation.other_principal),
+            Some(&operation.rotated),
+            count_headers,
+        ];
+        let targets = [
+            Some(&operation.target),
+            operation.second.as_ref(),
+            operation.other.as_ref(),
+            operation.other_path.as_ref(),
+            count_target,
+        ];
+        let headers = headers.into_iter().flatten().flatten();
+        headers
+            .filter(|(name, _)| is_secret(name, &self.secret_headers))
+            .map(|(_, value)| value.as_str())
+            .chain(targets.into_iter().flatten().flat_map(Target::secrets))
+            .map(str::to_owned)
+            .collect()
     }
 }
 
 impl Operation {
-    /// Returns an operation with this body and without anything optional.
-    pub(crate) fn new(target: Target, body: Template) -> Self {
+    /// Returns an operation with this body and without anything optional. The method is `POST` unless
+    /// another one is given.
+    pub(crate) fn new(method: Option<String>, target: Target, body: Template) -> Self {
+        let method = method.unwrap_or_else(|| "POST".to_owned());
         Self {
-            name: target.path_and_query(),
-            method: "POST".to_owned(),
+            name: format!("{method} {}", target.path()),
+            method,
             target,
             second: None,
             other: None,
@@ -248,6 +350,7 @@ impl Operation {
             refused: Vec::new(),
             vary: None,
             oracle: None,
+            settle: Duration::ZERO,
             retention: None,
         }
     }
@@ -263,7 +366,58 @@ impl Operation {
         essence.eq_ignore_ascii_case("application/json") || essence.ends_with("+json")
     }
 
+    /// Sets the header fields. One for the content type replaces the content type of the plan.
+    pub(crate) fn set_headers(&mut self, mut headers: Vec<(String, String)>) {
+        headers.retain(|(name, value)| {
+            let is_type = name.eq_ignore_ascii_case("content-type");
+            if is_type {
+                self.content_type.clone_from(value);
+            }
+            !is_type
+        });
+        self.headers = headers;
+    }
+
+    /// Checks what two operations of a plan cannot have in common.
+    fn check_beside(&self, other: &Self) -> Result<(), PlanError> {
+        if self.name == other.name {
+            return Err(PlanError::setting(
+                "operation.name",
+                format!("two operations are called {:?}", self.name),
+            ));
+        }
+        match (&self.oracle, &other.oracle) {
+            (Some(Oracle::Listen { port, .. }), Some(Oracle::Listen { port: same, .. }))
+                if port == same =>
+            {
+                Err(PlanError::setting(
+                    "operation.effects.listen_port",
+                    format!(
+                        "{:?} and {:?} have the same port {port}: each operation needs its own",
+                        other.name, self.name
+                    ),
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn check(&self) -> Result<(), PlanError> {
+        if !is_token(&self.method) {
+            return Err(PlanError::setting(
+                "method",
+                format!("expected a method such as POST, got {:?}", self.method),
+            ));
+        }
+        if self.content_type.contains(char::is_control) {
+            return Err(PlanError::setting(
+                "content_type",
+                format!(
+                    "expected a type such as application/json, got {:?}",
+                    self.content_type
+                ),
+            ));
+        }
         let Some(vary) = &self.vary else {
             return Ok(());
         };
@@ -273,8 +427,116 @@ impl Operation {
             content_type: self.content_type.clone(),
             body: self.body.fill(&mut Numbers::new(0)),
         };
-        vary.apply(&payload)
-            .map(|_| ())
-            .map_err(|problem| PlanError::setting("vary", problem))
+        let varied = vary
+            .apply(&payload)
+            .map_err(|problem| PlanError::setting("vary", problem))?;
+        if varied == payload {
+            let problem = "the varied payload is the same as the payload";
+            return Err(PlanError::setting("vary", problem));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation() -> Operation {
+        let url = target("url", "http://127.0.0.1/orders?api_key=k1").expect("a URL");
+        Operation::new(None, url, Template("{}".to_owned()))
+    }
+
+    fn checked(operations: Vec<Operation>) -> Result<Plan, PlanError> {
+        let profile = Profile::named("ietf").expect("a known profile");
+        Plan::of(profile, operations).checked()
+    }
+
+    #[test]
+    fn a_header_that_the_probe_sends_itself_is_rejected() {
+        for wrong in [
+            "Idempotency-Key: k",
+            "host: h",
+            "Content-Length: 3",
+            "Transfer-Encoding: chunked",
+            "Connection: close",
+            "no value",
+            "bad name: v",
+            "X-A: {{n}}",
+            "X-A: a\r\nX-B: b",
+        ] {
+            assert!(header("header", wrong).is_err(), "{wrong}");
+        }
+        let header = header("header", "X-Tenant:  one ").expect("a header");
+        assert_eq!(header, ("X-Tenant".to_owned(), "one".to_owned()));
+    }
+
+    #[test]
+    fn a_placeholder_in_a_url_is_rejected() {
+        let error = target("url", "http://127.0.0.1/orders/{{uuid}}").expect_err("a placeholder");
+        assert!(error.to_string().contains("{{uuid}}"), "{error}");
+    }
+
+    #[test]
+    fn durations_have_bounds() {
+        assert_eq!(
+            duration("x", "1h").expect("a duration"),
+            Duration::from_hours(1)
+        );
+        for wrong in ["61m", "9223372036854775807s", "-1s", "soon"] {
+            assert!(duration("x", wrong).is_err(), "{wrong}");
+        }
+        assert!(duration("x", "0s").is_ok());
+        assert!(wait("wait", "99ms").is_err());
+        assert!(wait("wait", "100ms").is_ok());
+    }
+
+    #[test]
+    fn a_content_type_in_a_header_replaces_that_of_the_plan() {
+        let mut operation = operation();
+        let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        operation.set_headers(vec![header("content-type", "text/csv"), header("X-A", "1")]);
+        assert_eq!(operation.content_type, "text/csv");
+        assert_eq!(operation.headers, [header("X-A", "1")]);
+    }
+
+    #[test]
+    fn lines_in_a_method_or_a_content_type_are_rejected() {
+        let mut of_method = operation();
+        of_method.method = "POST / HTTP/1.1\r\nX: ".to_owned();
+        assert!(checked(vec![of_method]).is_err());
+        let mut of_type = operation();
+        of_type.content_type = "text/csv\r\nX: y".to_owned();
+        assert!(checked(vec![of_type]).is_err());
+    }
+
+    #[test]
+    fn two_operations_have_different_names_and_ports() {
+        assert_eq!(operation().name, "POST /orders");
+        let put = || Operation {
+            name: "PUT /orders".to_owned(),
+            ..operation()
+        };
+        assert!(checked(vec![operation(), put()]).is_ok());
+        assert!(checked(vec![operation(), put(), put()]).is_err());
+        let [one, other] = [operation(), put()].map(|it| Operation {
+            oracle: Some(Oracle::Listen { port: 4000 }),
+            ..it
+        });
+        let error = checked(vec![one, other]).expect_err("one port for two operations");
+        assert!(error.to_string().contains("4000"), "{error}");
+    }
+
+    #[test]
+    fn secrets_are_the_values_that_reports_do_not_contain() {
+        let mut operation = operation();
+        operation.headers = vec![
+            ("Authorization".to_owned(), "Bearer a".to_owned()),
+            ("X-Public".to_owned(), "p".to_owned()),
+        ];
+        operation.rotated = vec![("X-Credential".to_owned(), "c".to_owned())];
+        let plan = checked(vec![operation]).expect("a valid plan");
+        let secrets = plan.secrets(&plan.operations[0]);
+        assert_eq!(secrets, ["Bearer a", "c", "k1"]);
     }
 }

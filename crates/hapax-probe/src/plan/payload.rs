@@ -47,6 +47,9 @@ impl Numbers {
 pub(crate) struct Template(pub(crate) String);
 
 impl Template {
+    /// What is filled.
+    pub(crate) const PLACEHOLDERS: [&str; 2] = ["{{uuid}}", "{{n}}"];
+
     /// Returns the body with the placeholders filled.
     pub(crate) fn fill(&self, numbers: &mut Numbers) -> Vec<u8> {
         let mut body = self.0.clone();

@@ -106,19 +106,52 @@ fn other_json(value: &str) -> Option<String> {
 }
 
 fn other_text(text: &str) -> String {
-    match text.parse::<u64>() {
-        Ok(_) => other_number(text),
-        Err(_) => format!("{text}x"),
+    if is_decimal(text) {
+        other_number(text)
+    } else {
+        format!("{text}x")
     }
 }
 
+/// Whether a text is a decimal number without an exponent, such as `12` or `-10.00`.
+fn is_decimal(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
+    [whole, fraction]
+        .iter()
+        .all(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 fn other_number(text: &str) -> String {
-    match text.parse::<i64>() {
-        Ok(number) => number.saturating_add(1).to_string(),
-        // A fraction: one more digit is another number.
-        Err(_) if !text.contains(['e', 'E']) && text.contains('.') => format!("{text}1"),
-        Err(_) => "1".to_owned(),
+    // The largest number of a type has no successor in it.
+    let largest = [
+        i128::from(i32::MAX),
+        i128::from(i64::MAX),
+        i128::from(u64::MAX),
+        i128::MAX,
+    ];
+    match text.parse::<i128>() {
+        Ok(number) if largest.contains(&number) => (number - 1).to_string(),
+        Ok(number) if number.to_string() == text => (number + 1).to_string(),
+        _ => other_digit(text),
     }
+}
+
+/// Returns a number with another last digit, so that it has as many digits after the point as before.
+fn other_digit(text: &str) -> String {
+    let end = text.find(['e', 'E']).unwrap_or(text.len());
+    let mut digits: Vec<char> = text.chars().collect();
+    let last = digits
+        .iter_mut()
+        .take(end)
+        .rev()
+        .find(|it| it.is_ascii_digit());
+    if let Some(digit) = last {
+        let value = digit.to_digit(10).unwrap_or_default();
+        let other = if value == 9 { 8 } else { value + 1 };
+        *digit = char::from_digit(other, 10).unwrap_or('1');
+    }
+    digits.into_iter().collect()
 }
 
 #[cfg(test)]
@@ -145,10 +178,32 @@ mod tests {
     #[test]
     fn a_value_becomes_another_of_its_type() {
         check("/a", r#"{"a": 41}"#, r#"{"a": 42}"#);
-        check("/a", r#"{"a": 1.5}"#, r#"{"a": 1.51}"#);
+        check("/a", r#"{"a": 1.5}"#, r#"{"a": 1.6}"#);
         check("/a/b", r#"{"a":{"b":"x"}}"#, r#"{"a":{"b":"xx"}}"#);
         check("/a", r#"{"a": true}"#, r#"{"a": false}"#);
         check("form:a", "a=1&b=2", "a=2&b=2");
+    }
+
+    #[test]
+    fn the_other_value_is_another_one_of_the_same_form() {
+        for (one, other) in [
+            ("10.00", "10.01"),
+            ("10.99", "10.98"),
+            ("-3", "-2"),
+            ("007", "008"),
+            ("2147483647", "2147483646"),
+            ("9223372036854775807", "9223372036854775806"),
+            ("18446744073709551615", "18446744073709551614"),
+            ("1.2.3", "1.2.3x"),
+            ("1e0", "1e0x"),
+            ("", "x"),
+            (".5", ".5x"),
+        ] {
+            assert_eq!(other_text(one), other, "{one}");
+        }
+        for (one, other) in [("1e0", "2e0"), ("1.9E5", "1.8E5"), ("0.0", "0.1")] {
+            assert_eq!(other_number(one), other, "{one}");
+        }
     }
 
     #[test]

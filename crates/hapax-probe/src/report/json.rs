@@ -67,7 +67,10 @@ mod tests {
         let document: serde_json::Value = serde_json::from_str(&text).expect("valid JSON");
         assert_eq!(document["version"], 1);
         assert_eq!(document["profile"], "ietf");
-        assert_eq!(document["source"]["version"], "draft 07, 15 October 2025");
+        assert_eq!(
+            document["source"]["version"],
+            "draft 07, October 2025, expired in April 2026"
+        );
         assert_eq!(document["seed"], 7);
         assert_eq!(
             document["checks"][1],

@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(
             render(&sample::report()),
             "\
-Profile ietf: draft-ietf-httpapi-idempotency-key-header-07 (draft 07, 15 October 2025), seed 7
+Profile ietf: draft-ietf-httpapi-idempotency-key-header-07 (draft 07, October 2025, expired in April 2026), seed 7
 
 /orders
 PASS    replay.status    A retry has the first status.

@@ -7,15 +7,18 @@
 use serde_json::Value;
 
 use crate::{
-    checks::mismatch::{
-        again,
-        reaction::{Reaction, Rule, judged},
+    checks::{
+        mismatch::{
+            again,
+            reaction::{Reaction, Rule, judged},
+        },
+        proof::require_bodies,
     },
     json_text,
     plan::{Payload, Vary},
     profile::Equality,
     subject::{First, Subject},
-    verdict::{Judged, Judgement, Stop, Verdict},
+    verdict::{Judge, Judged, Judgement, Stop, Verdict},
 };
 
 /// How many strings of the payload are tried until the server accepts one with another letter.
@@ -298,16 +301,22 @@ async fn compared(
 ) -> Judged {
     let answer = again(subject, first, other).await?;
     let judgement = judged(subject.profile(), rule, strict, &first.answer, &answer);
-    if before.is_none() || judgement.verdict != Verdict::Pass {
+    if rule != Rule::Same || judgement.verdict != Verdict::Pass {
         return Ok(judgement);
     }
-    Ok(match subject.effects_since(before).await? {
-        Some(made) if made != 1 => Judgement::new(
-            Verdict::Fail,
-            format!("{made} effects were counted, expected 1"),
-        ),
-        _ => judgement,
-    })
+    let mut judge = Judge::new();
+    judge.saw(judgement.seen);
+    match before {
+        Some(_) => {
+            let made = subject.effects_made(before, 1).await?;
+            judge.require(made == Some(1), || {
+                let made = made.unwrap_or_default();
+                format!("{made} effects were counted, expected 1")
+            });
+        }
+        None => require_bodies(subject, &mut judge).await?,
+    }
+    Ok(judge.judgement())
 }
 
 #[cfg(test)]

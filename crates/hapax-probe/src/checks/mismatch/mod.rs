@@ -15,6 +15,7 @@ use crate::{
     checks::{
         Check, Need,
         mismatch::reaction::{Reaction, Rule, judged},
+        proof::Proof,
     },
     http::{Answer, Request},
     plan::Payload,
@@ -160,19 +161,12 @@ pub(crate) async fn soon(subject: &Subject<'_>, request: &Request) -> Result<Ans
         sleep(Duration::from_millis(100)).await;
         answer = subject.send(request).await?;
     }
-    Ok(answer)
+    subject.unlimited(answer)
 }
 
 /// Sends another payload under the key of a first request.
 async fn again(subject: &Subject<'_>, first: &First, payload: &Payload) -> Result<Answer, Stop> {
     soon(subject, &subject.request(&first.key(), payload)).await
-}
-
-/// Whether an equal body proves a replay: the payload gets another body under a new key.
-pub(crate) async fn recognizable(subject: &Subject<'_>, first: &First) -> Result<bool, Stop> {
-    let request = subject.request(&subject.key(), &first.payload);
-    let answer = subject.send(&request).await?;
-    Ok(!answer.is_like(&first.answer))
 }
 
 /// Sends a first request, and another payload under its key.
@@ -203,11 +197,12 @@ async fn effect(subject: &Subject<'_>) -> Judged {
         return Ok(not_varied());
     }
     let mut judge = Judge::new();
-    judge.effects(subject.effects_since(before).await?, 1);
+    subject.require_effects(&mut judge, before, 1).await?;
     Ok(judge.judgement())
 }
 
 async fn first_kept(subject: &Subject<'_>) -> Judged {
+    let proof = Proof::by_body(subject).await?;
     let Some((first, _)) = conflict(subject).await? else {
         return Ok(not_varied());
     };
@@ -216,6 +211,7 @@ async fn first_kept(subject: &Subject<'_>) -> Judged {
     judge.require(first.answer.is_like(&replay), || {
         format!("after another payload, the retry got {}", replay.describe())
     });
+    proof.require(subject, &mut judge, 1).await?;
     Ok(judge.judgement())
 }
 
@@ -314,7 +310,7 @@ async fn method(subject: &Subject<'_>) -> Judged {
         if !answer.is_success() || !answer.is_like(&first.answer) {
             continue;
         }
-        if recognizable(subject, &first).await? {
+        if subject.recognizable().await? {
             judge.require(false, || format!("{method} got the first response"));
         } else {
             judge.missing("all responses have the same body");

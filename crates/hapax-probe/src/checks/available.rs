@@ -1,0 +1,54 @@
+//! Requests that are sent again while the server is not available.
+//!
+//! A key that is not valid is never in flight, so every other response counts, and the end of a
+//! connection too: a server may refuse what is not HTTP in its own way.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::{
+    http::{Answer, Failure, Request},
+    subject::Subject,
+    verdict::Stop,
+};
+
+/// How often a request is sent while the server is not available.
+const ATTEMPTS: usize = 5;
+
+/// Sends a request, which has to get a response.
+pub(crate) async fn response(subject: &Subject<'_>, request: &Request) -> Result<Answer, Stop> {
+    available(subject, request)
+        .await?
+        .map_err(|failure| no_response(request, failure))
+}
+
+/// Sends a request, a few times if the server is not available.
+pub(crate) async fn available(
+    subject: &Subject<'_>,
+    request: &Request,
+) -> Result<Result<Answer, Failure>, Stop> {
+    let mut last = subject.exchange(request, None).await?;
+    for _ in 1..ATTEMPTS {
+        let is_temporary = last
+            .as_ref()
+            .is_ok_and(|answer| matches!(answer.status, 429 | 502..=504));
+        if !is_temporary {
+            break;
+        }
+        sleep(Duration::from_millis(100)).await;
+        last = subject.exchange(request, None).await?;
+    }
+    match last {
+        Ok(answer) => subject.unlimited(answer).map(Ok),
+        Err(failure) => Ok(Err(failure)),
+    }
+}
+
+/// Returns why a check ends whose request got no response.
+pub(crate) fn no_response(request: &Request, failure: Failure) -> Stop {
+    Stop::NoResponse {
+        request: request.describe(),
+        failure,
+    }
+}
