@@ -238,7 +238,8 @@ const ICEBERG: Profile = Profile {
     },
     key: KeyForm::UuidV7,
     missing: Missing::Optional,
-    invalid: None,
+    // The text requires a UUID of version 7, and states no status for other keys.
+    invalid: Some(refusal(&[], None)),
     quoted_is_bare: None,
     equality: Equality::Unstated,
     mismatch: refusal(&[], None),
