@@ -20,7 +20,10 @@ use crate::{
 
 /// The longest tests: the benchmarks, the correctness run, and the torture runs with the fleet. Each has
 /// a separate task, such as `cargo x bench`, and the gate runs a short form of it.
-const LONG: &str = "(package(bench)&test(smoke::))|(package(torture)&test(/^long::/))|(package(probe-bugs)&test(/^long::/))|(package(shop)&test(/^promise::/))";
+const LONG: &str = "(package(bench)&test(smoke::))|(package(torture)&test(/^long::/))|(package(probe-bugs)&test(/^long::/))|(package(shop)&test(/^promise::the_contract/))";
+/// The tests of `cargo x probe`: every bug of the toy server, and every profile of the shop.
+const WHOLE: &str =
+    "(package(probe-bugs)&test(/^whole::/))|(package(shop)&test(/^promise::whole::/))";
 /// The packages of `cargo x test --embedded`.
 const EMBEDDED: [&str; 7] = [
     "hapax",
@@ -135,13 +138,21 @@ fn run_tests(steps: &mut Steps, root: &Path, long: bool) -> anyhow::Result<()> {
     let some = |which: &str| {
         format!("cargo nextest run --workspace --all-targets --all-features -E {which}")
     };
-    let most = some(&format!("all()-({LONG})"));
+    let most = some(&format!("all()-({LONG})-({WHOLE})"));
     steps.run("tests", || call_with(&most, &environment))?;
     if long {
         let rest = some(LONG);
         steps.run("long tests", || call_with(&rest, &environment))?;
     }
     Ok(())
+}
+
+/// Probes the toy server with each of its bugs, and the shop in every profile on both stores.
+pub(crate) fn probe(steps: &mut Steps) -> anyhow::Result<()> {
+    let server = postgres::for_tests()?;
+    let environment = postgres::environment(server.as_ref());
+    let line = format!("cargo nextest run --workspace --all-targets --all-features -E {WHOLE}");
+    steps.run("whole runs of the probe", || call_with(&line, &environment))
 }
 
 /// Runs the commands of the pages.

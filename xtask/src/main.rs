@@ -74,6 +74,7 @@ cargo x TASK
             recorded in bench/instructions.txt; instructions --record writes that file
   peers     installs public packages for idempotency keys, probes an app with each, and writes
             docs/explanation/peers.md; peers --only NAME: prints the page for one package
+  probe     probes a server with each of 76 bugs, and the shop in every profile on both stores
   package   builds and checks the Debian package, in the profile dist; --check: checks the package of
             the existing build and the containers, as the gate does
   kubernetes  validates the manifests and the Helm chart, with the existing build
@@ -131,6 +132,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         "torture" => torture::torture(&root, rest)?,
         "package" => steps.run("package", || package::package(&root, rest))?,
         "peers" => steps.run("peers", || peers::peers(&root, rest))?,
+        "probe" => gate::probe(&mut steps)?,
         "kubernetes" => steps.run("kubernetes", || package::check_kubernetes(&root))?,
         "publish" => steps.run("publish", || publish::check(&root))?,
         "fuzz" => fuzz::fuzz(rest)?,

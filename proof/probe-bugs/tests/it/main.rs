@@ -6,6 +6,7 @@ mod server;
 mod probed;
 mod table;
 mod long;
+mod whole;
 
 use server::Server;
 

@@ -1,7 +1,7 @@
 //! The table of bugs: the checks that find each of them.
 //!
 //! Here only those checks run, so that the test is quick. That no other check fails is a test of the
-//! module `long`.
+//! module `whole`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
