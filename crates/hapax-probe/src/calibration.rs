@@ -188,7 +188,7 @@ impl Subject<'_> {
         Ok(self.plan.dry_run || !one.is_like(&two))
     }
 
-    /// Requires that the varied payload is accepted under a key of its own.
+    /// Requires that the varied payload is accepted under a new key.
     pub(crate) async fn accepts_varied(&self) -> Result<(), Stop> {
         let known = self.known.varied.borrow().clone();
         let accepted = if let Some(accepted) = known {

@@ -1,6 +1,6 @@
 //! Edits of a JSON text that leave all other bytes as they are.
 //!
-//! Payloads are changed as text, because a parser that writes numbers anew would change more than a
+//! Payloads are changed as text, because a parser that writes numbers again would change more than a
 //! check intends: `1.0` must stay `1.0`, and 2^53 + 1 must not become 2^53.
 
 use std::ops::Range;

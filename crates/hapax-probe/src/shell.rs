@@ -1,7 +1,7 @@
 //! Shell commands of a plan: how effects are counted, and how the server is restarted.
 //!
-//! A command has a process group of its own, a time limit, and a bound of what it may print. If it is
-//! not finished in time, or nobody waits for it any more, its whole group is killed. What it leaves
+//! A command has a separate process group, a time limit, and a bound of what it may print. If it is
+//! not finished in time, or is not waited for any more, its whole group is killed. What it leaves
 //! running when it ends in time goes on: a restarted server is such a process.
 
 use std::{
@@ -98,56 +98,74 @@ impl Drop for Group {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
+    use std::{fs, path::Path};
 
-    use tokio::time::{sleep, timeout};
+    use tokio::{task::yield_now, time::timeout};
 
     use super::*;
 
-    /// Returns a command that makes the file `early` at once, and in a child `late` after 2 s.
+    /// Returns a command that starts a child, which runs for a long time, and writes its id to a file.
     fn with_a_child(folder: &Path) -> String {
-        let folder = folder.display();
-        format!("touch '{folder}/early'; (sleep 2; touch '{folder}/late') &")
+        format!("sleep 600 & echo $! > '{}/child'", folder.display())
     }
 
-    fn made(folder: &Path) -> (bool, bool) {
-        let exists = |name: &str| folder.join(name).exists();
-        (exists("early"), exists("late"))
+    /// Returns the id of the child.
+    fn child(folder: &Path) -> String {
+        let text = fs::read_to_string(folder.join("child")).expect("the child was started");
+        text.trim().to_owned()
+    }
+
+    /// Whether a process runs. One that has ended and was not waited for does not.
+    fn runs(id: &str) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        stat.rsplit(')')
+            .next()
+            .is_some_and(|it| !it.is_empty() && !it.starts_with(" Z"))
+    }
+
+    async fn ends(id: &str) {
+        let end = async {
+            while runs(id) {
+                yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(20), end)
+            .await
+            .expect("the child ends");
     }
 
     #[tokio::test]
     async fn a_command_that_outlives_its_time_limit_is_killed_with_its_children() {
         let folder = tempfile::tempdir().expect("a folder");
-        let command = format!("{} sleep 60", with_a_child(folder.path()));
+        let command = format!("{}; sleep 600", with_a_child(folder.path()));
         let error = succeeds(&command, Duration::from_secs(1)).await;
         assert!(matches!(error, Err(ShellError::Timeout(_))), "{error:?}");
-        sleep(Duration::from_secs(2)).await;
-        assert_eq!(made(folder.path()), (true, false));
+        ends(&child(folder.path())).await;
     }
 
     #[tokio::test]
-    async fn a_command_that_nobody_waits_for_is_killed_with_its_children() {
+    async fn a_command_that_is_not_waited_for_is_killed_with_its_children() {
         let folder = tempfile::tempdir().expect("a folder");
-        let command = format!("{} sleep 60", with_a_child(folder.path()));
+        let command = format!("{}; sleep 600", with_a_child(folder.path()));
         let run = prints(&command, Duration::from_mins(1));
         assert!(timeout(Duration::from_secs(1), run).await.is_err());
-        sleep(Duration::from_secs(2)).await;
-        assert_eq!(made(folder.path()), (true, false));
+        ends(&child(folder.path())).await;
     }
 
     #[tokio::test]
     async fn what_a_command_leaves_running_goes_on() {
         let folder = tempfile::tempdir().expect("a folder");
-        let command = with_a_child(folder.path());
+        let command = format!("{} 2>&1", with_a_child(folder.path()));
         succeeds(&command, Duration::from_secs(30))
             .await
             .expect("the command ends");
-        assert_eq!(made(folder.path()), (true, false));
-        let end = Instant::now() + Duration::from_secs(20);
-        while !made(folder.path()).1 && Instant::now() < end {
-            sleep(Duration::from_millis(50)).await;
-        }
-        assert_eq!(made(folder.path()), (true, true));
+        let id = child(folder.path());
+        assert!(runs(&id));
+        let killed = std::process::Command::new("kill")
+            .args(["-9", &id])
+            .status();
+        assert!(killed.expect("kill runs").success());
+        ends(&id).await;
     }
 
     #[tokio::test]

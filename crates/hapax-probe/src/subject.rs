@@ -244,7 +244,7 @@ impl<'a> Subject<'a> {
         self.exchange_within(request, cut, self.plan.wait).await
     }
 
-    /// As [`Self::exchange`], with a time limit of its own.
+    /// As [`Self::exchange`], with another time limit.
     pub(crate) async fn exchange_within(
         &self,
         request: &Request,

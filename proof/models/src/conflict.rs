@@ -143,7 +143,7 @@ pub(crate) struct State {
     effects: [u8; KEYS],
 }
 
-const NO_FALSE_CONFLICT: &str = "a mismatch is told only if another payload has the key";
+const NO_FALSE_CONFLICT: &str = "a mismatch is reported only if another payload has the key";
 const AT_ONCE: &str = "another payload of a running request is told so at once";
 const IS_SHOWN: &str = "what runs holds its payload lock";
 const ONE_EFFECT: &str = "one effect for each key";

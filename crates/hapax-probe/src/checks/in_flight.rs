@@ -21,7 +21,7 @@ use crate::{
 const HEAD_START: Duration = Duration::from_millis(300);
 /// By how much a response has to come before that of the slow request, to have come while it ran.
 const MARGIN: Duration = Duration::from_millis(50);
-/// Within which time a mismatch is told while the first request runs.
+/// Within which time a mismatch is reported while the first request runs.
 const AT_ONCE: Duration = Duration::from_secs(1);
 /// How many requests a race of two payloads, and a race of which the effects are counted, has.
 const RACERS: usize = 16;

@@ -50,7 +50,7 @@ pub(crate) const CHECKS: &[Check] = &[
     },
     Check {
         id: "replay.date",
-        asks: "A replay has the date of its own response.",
+        asks: "A replay has a new date.",
         needs: &[],
         run: |subject| Box::pin(date(subject)),
     },

@@ -28,7 +28,7 @@ pub(crate) const CHECKS: &[Check] = &[
     },
     Check {
         id: "time.expired",
-        asks: "After the retention, the same request is executed anew or refused as gone.",
+        asks: "After the retention, the same request is executed again or refused as gone.",
         needs: &[Need::Retention],
         run: |subject| Box::pin(expired(subject)),
     },

@@ -48,7 +48,7 @@ impl Answer {
         serde_json::from_slice(&self.body).ok()
     }
 
-    /// Returns the response without a member of its JSON body. The body is written anew, so that a
+    /// Returns the response without a member of its JSON body. The body is serialised again, so that a
     /// response that has the member can be compared with one that does not.
     #[must_use]
     pub(crate) fn without_member(mut self, name: &str) -> Self {

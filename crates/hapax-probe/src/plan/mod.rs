@@ -290,7 +290,7 @@ impl Plan {
             for earlier in &self.operations[..at] {
                 operation.check_beside(earlier)?;
             }
-            // A header of another principal is a credential, whatever its name is.
+            // A header of another principal is a credential under any name.
             let credentials = operation.other_principal.iter().chain(&operation.rotated);
             let names = credentials.map(|(name, _)| name.clone());
             self.secret_headers.extend(names);

@@ -1,7 +1,7 @@
 //! JSON payloads that differ in their text, and perhaps in their value.
 //!
 //! Whether two texts are the same request depends on the equality of the profile. A check that
-//! needs a value of its own at the varied place is skipped if the server does not accept that value
+//! needs another value at the varied place is skipped if the server does not accept that value
 //! in a first request.
 
 use serde_json::Value;

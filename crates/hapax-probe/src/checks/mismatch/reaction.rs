@@ -1,6 +1,6 @@
 //! How a server reacts to a second request under a used key, and what a profile expects of it.
 //!
-//! Responses are told apart by status and body only. If all responses of an operation are equal, a
+//! Responses are distinguished by status and body only. If all responses of an operation are equal, a
 //! second execution looks like a replay; the checks then count effects, if the plan says how.
 
 use crate::{
