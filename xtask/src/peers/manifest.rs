@@ -145,7 +145,7 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         }
         check(&SAMPLE.replace("\"npm\"", "\"cpan\""), "cpan");
-        check(&SAMPLE.replace("version =", "versoin ="), "versoin");
+        check(&SAMPLE.replace("version =", "edition ="), "edition");
         check(&SAMPLE.replace("\"keys\"", "\"../keys\""), "name: expected");
         check(&format!("{SAMPLE}{SAMPLE}"), "\"keys\" is there twice");
         check(
