@@ -37,6 +37,10 @@ const AT_ONCE: usize = 3;
 /// How long a shop may take to start.
 const STARTING: Duration = Duration::from_secs(30);
 
+/// Kills the shops of the file `pids`, and waits until they have released their ports.
+const ENDED: &str = "for pid in $(cat pids 2>/dev/null); do\n  kill -9 $pid || true\n  while [ -e \
+                     /proc/$pid ] && ! grep -q ') Z' /proc/$pid/stat; do sleep 0.02; done\ndone\n";
+
 /// Runs a probe without reporting its progress.
 #[derive(Debug)]
 struct Silent;
@@ -85,8 +89,7 @@ impl Shops {
 
     fn write_script(&self) {
         let folder = self.home.path().display();
-        let mut script =
-            format!("cd '{folder}'\n[ ! -f pids ] || kill -9 $(cat pids)\nrm -f pids\n");
+        let mut script = format!("cd '{folder}'\n{ENDED}rm -f pids\n");
         for (index, port) in self.ports.iter().enumerate() {
             let data = self.home.path().join(format!("shop-{index}"));
             fs::create_dir(&data).unwrap();

@@ -11,6 +11,11 @@ use crate::server::Server;
 /// How long the server keeps keys, so that checks of expiry need not wait long.
 const RETENTION: &str = "10s";
 
+/// Kills the process, and waits until it has released its ports. A process that has ended is a zombie
+/// until its parent, the test, waits for it.
+const ENDED: &str = "pid=$(cat pid)\nkill -9 $pid || true\nwhile [ -e /proc/$pid ] && ! grep -q ') Z' \
+                     /proc/$pid/stat; do sleep 0.02; done\n";
+
 /// Runs a probe without reporting its progress.
 #[derive(Debug)]
 struct Silent;
@@ -47,7 +52,7 @@ impl Probed {
             .map(|it| format!("'{it}'"))
             .collect();
         let script = format!(
-            "set -e\ncd '{}'\nkill -9 \"$(cat pid)\" || true\n{} > restarted 2>&1 < /dev/null &\necho $! > pid\n",
+            "set -e\ncd '{}'\n{ENDED}{} > restarted 2>&1 < /dev/null &\necho $! > pid\n",
             self.folder().display(),
             arguments.join(" ")
         );
@@ -77,8 +82,8 @@ other_url = "http://{first}/refunds"
 headers = {{ Authorization = "Bearer alice" }}
 other_principal = {{ Authorization = "Bearer bob" }}
 rotated_credential = {{ Authorization = "Bearer alice-rotated" }}
-body = '{{"amount": {{{{n}}}}, "note": "café {{{{uuid}}}}"}}'
-slow_body = '{{"amount": {{{{n}}}}, "item": "slow"}}'
+body = '{{"amount": 5000{{{{n}}}}, "note": "café {{{{uuid}}}}"}}'
+slow_body = '{{"amount": 5000{{{{n}}}}, "item": "slow"}}'
 refused_bodies = [{refused}]
 vary = "/amount"
 retention = "{RETENTION}"
@@ -118,7 +123,7 @@ fn refused() -> String {
     ];
     let mut bodies: Vec<String> = items
         .iter()
-        .map(|item| format!(r#"'{{"amount": {{{{n}}}}, "item": "{item}"}}'"#))
+        .map(|item| format!(r#"'{{"amount": 5000{{{{n}}}}, "item": "{item}"}}'"#))
         .collect();
     bodies.push(r#"'{"amount": 0}'"#.to_owned());
     bodies.join(", ")
