@@ -82,7 +82,7 @@ async fn check_mismatch(on: Store, profile: &str, status: u16, code: &str) {
     shop.post("/orders", Some(UUID), ORDER).await;
     let again = shop.post("/orders", Some(UUID), ORDER).await;
     assert_eq!(again.header("idempotency-status"), Some("replayed"));
-    let marked = (profile == "stripe").then_some("true");
+    let marked = matches!(profile, "stripe" | "acp").then_some("true");
     assert_eq!(again.header("idempotent-replayed"), marked);
     let other = shop
         .post("/orders", Some(UUID), &ORDER.replace("500", "501"))
