@@ -67,7 +67,7 @@ pub(crate) fn ci(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
     steps.run("publish", || publish::check(root))?;
     // `cargo x fuzz` alone takes a minute for each target.
     steps.run("fuzz", || {
-        fuzz::fuzz(&["--seconds", "10"].map(str::to_owned))
+        fuzz::fuzz(&["--seconds", "5"].map(str::to_owned))
     })
 }
 
