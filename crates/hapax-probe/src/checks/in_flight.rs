@@ -332,7 +332,8 @@ pub(crate) async fn pause(subject: &Subject<'_>, time: Duration) {
     }
 }
 
-/// Sends a request, a few times if the server asks to send it later.
+/// Sends a request, a few times if the server asks to send it later: it may free a key a moment after
+/// its response. A server that calls a mismatch "in flight" would be waited for longer in vain.
 pub(crate) async fn patiently(subject: &Subject<'_>, request: &Request) -> Result<Answer, Stop> {
     let mut answer = subject.send(request).await?;
     for _ in 1..TRIES {

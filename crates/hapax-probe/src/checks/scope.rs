@@ -7,10 +7,10 @@
 use crate::{
     checks::{
         Check, Need,
+        in_flight::patiently,
         mismatch::{
             compares_whole_requests,
             reaction::{Rule, judged},
-            soon,
         },
         proof::require_bodies,
     },
@@ -63,7 +63,7 @@ fn is_denied(answer: &Answer) -> bool {
 async fn other_principal(subject: &Subject<'_>) -> Judged {
     let first = subject.accepted().await?;
     let request = with_headers(&first.request, &subject.operation.other_principal);
-    let answer = soon(subject, &request).await?;
+    let answer = patiently(subject, &request).await?;
     if is_denied(&answer) {
         return Ok(Judgement::unknown(format!(
             "the server does not accept the other principal: {}",
@@ -79,7 +79,7 @@ async fn other_operation(subject: &Subject<'_>) -> Judged {
         return Ok(Judgement::unknown("the plan has no other operation"));
     };
     let first = subject.accepted().await?;
-    let answer = soon(subject, &first.request.clone().to(other)).await?;
+    let answer = patiently(subject, &first.request.clone().to(other)).await?;
     let scoped = subject.profile().scoped_by_operation;
     elsewhere(subject, &first, &answer, "the other operation", scoped).await
 }
@@ -91,7 +91,7 @@ async fn other_path(subject: &Subject<'_>) -> Judged {
         return Ok(Judgement::unknown("the plan has no other path"));
     };
     let first = subject.accepted().await?;
-    let answer = soon(subject, &first.request.clone().to(other)).await?;
+    let answer = patiently(subject, &first.request.clone().to(other)).await?;
     if !compares_whole_requests(subject.profile()) {
         let scoped = None;
         return elsewhere(subject, &first, &answer, "the other path", scoped).await;
@@ -145,7 +145,7 @@ async fn rotated(subject: &Subject<'_>) -> Judged {
     let before = subject.effects().await?;
     let first = subject.accepted().await?;
     let request = with_headers(&first.request, &subject.operation.rotated);
-    let answer = soon(subject, &request).await?;
+    let answer = patiently(subject, &request).await?;
     if is_denied(&answer) {
         return Ok(Judgement::unknown(format!(
             "the server does not accept the newer credential: {}",

@@ -7,25 +7,19 @@ pub(crate) mod reaction;
 mod json;
 mod leak;
 
-use std::time::Duration;
-
-use tokio::time::sleep;
-
 use crate::{
     checks::{
         Check, Need,
+        in_flight::patiently,
         mismatch::reaction::{Reaction, Rule, judged},
         proof::Proof,
     },
-    http::{Answer, Request},
+    http::Answer,
     plan::Payload,
     profile::Profile,
     subject::{First, Subject},
     verdict::{Judge, Judged, Judgement, Stop, Verdict},
 };
-
-/// How often a request is repeated while the first one still seems to be in flight.
-const REPEATS: usize = 5;
 
 pub(crate) const CHECKS: &[Check] = &[
     Check {
@@ -150,23 +144,9 @@ pub(crate) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Sends a request after the first one was answered. A server may free the key a moment after its
-/// response; a server that calls a mismatch "in flight" would be waited for in vain.
-pub(crate) async fn soon(subject: &Subject<'_>, request: &Request) -> Result<Answer, Stop> {
-    let mut answer = subject.send(request).await?;
-    for _ in 1..REPEATS {
-        if !subject.is_temporary(&answer) {
-            break;
-        }
-        sleep(Duration::from_millis(100)).await;
-        answer = subject.send(request).await?;
-    }
-    subject.unlimited(answer)
-}
-
 /// Sends another payload under the key of a first request.
 async fn again(subject: &Subject<'_>, first: &First, payload: &Payload) -> Result<Answer, Stop> {
-    soon(subject, &subject.request(&first.key(), payload)).await
+    patiently(subject, &subject.request(&first.key(), payload)).await
 }
 
 /// Sends a first request, and another payload under its key.
@@ -206,7 +186,7 @@ async fn first_kept(subject: &Subject<'_>) -> Judged {
     let Some((first, _)) = conflict(subject).await? else {
         return Ok(not_varied());
     };
-    let replay = soon(subject, &first.request).await?;
+    let replay = patiently(subject, &first.request).await?;
     let mut judge = Judge::new();
     judge.require(first.answer.is_like(&replay), || {
         format!("after another payload, the retry got {}", replay.describe())
@@ -305,7 +285,7 @@ async fn method(subject: &Subject<'_>) -> Judged {
         if subject.operation.method.eq_ignore_ascii_case(method) {
             continue;
         }
-        let answer = soon(subject, &first.request.clone().method(method)).await?;
+        let answer = patiently(subject, &first.request.clone().method(method)).await?;
         judge.saw(format!("{method}: {}", answer.status));
         if !answer.is_success() || !answer.is_like(&first.answer) {
             continue;
