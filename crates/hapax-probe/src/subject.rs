@@ -77,7 +77,9 @@ impl Session {
     /// Counts a result by whether the server is there. One that the probe cut does not say it.
     fn note(&self, result: &Result<Answer, Failure>) {
         let count = match result {
-            Ok(_) | Err(Failure::Ended(_) | Failure::Malformed(_)) => &self.answered,
+            Ok(_) | Err(Failure::Ended(_) | Failure::Malformed(_) | Failure::CutTooLate) => {
+                &self.answered
+            }
             Err(Failure::Connect(_) | Failure::Timeout(_)) => &self.unanswered,
             Err(Failure::Cut | Failure::Forbidden(_)) => return,
         };

@@ -73,6 +73,9 @@ pub(crate) enum Stop {
         request: String,
         failure: crate::http::Failure,
     },
+    /// A connection that was to be cut before the response had arrived was cut too late.
+    #[error("each of {0} responses arrived before the probe could close the connection")]
+    CutTooLate(usize),
     /// The plan allows no further request.
     #[error("the plan's bound of {0} requests is reached")]
     RequestsMax(u64),
@@ -111,7 +114,10 @@ impl Judge {
 
     /// Records an observation that is neither good nor bad.
     pub(crate) fn saw(&mut self, what: impl Into<String>) {
-        self.seen.push(what.into());
+        let what = what.into();
+        if !self.seen.contains(&what) {
+            self.seen.push(what);
+        }
     }
 
     /// Records a violation unless the requirement holds. `otherwise` says what was seen instead.

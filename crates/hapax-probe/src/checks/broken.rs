@@ -8,9 +8,9 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::{
-    checks::{Check, Need, proof::require_bodies},
+    checks::{Check, Need, client_gone::Gone, proof::require_bodies},
     http::{Cut, Failure, Framing, Request},
-    plan::Payload,
+    plan::Template,
     subject::Subject,
     verdict::{Judge, Judged, Judgement, Stop},
 };
@@ -154,22 +154,20 @@ async fn completed(subject: &Subject<'_>, judge: &mut Judge, broken: &Broken) ->
 }
 
 async fn client_gone(subject: &Subject<'_>) -> Judged {
-    gone(subject, &subject.payload()).await
+    gone(subject, &subject.operation.body).await
 }
 
 /// Takes as long as the slow payload, and at most as long as a check waits for a response.
 async fn client_gone_slow(subject: &Subject<'_>) -> Judged {
     match &subject.operation.slow {
-        Some(slow) => gone(subject, &subject.filled(slow)).await,
+        Some(slow) => gone(subject, slow).await,
         None => Ok(Judgement::skipped("the plan has no slow payload")),
     }
 }
 
 /// Sends a request, closes the connection without reading, and retries twice.
-async fn gone(subject: &Subject<'_>, payload: &Payload) -> Judged {
-    let before = subject.effects().await?;
-    let request = subject.request(&subject.key(), payload);
-    send_and_cut(subject, &request, Cut::AfterRequest).await?;
+async fn gone(subject: &Subject<'_>, template: &Template) -> Judged {
+    let Gone { request, before } = Gone::send(subject, template).await?;
     pause(subject).await;
     let first = subject.settled(&request).await?;
     if !first.is_success() {
@@ -198,7 +196,7 @@ async fn gone(subject: &Subject<'_>, payload: &Payload) -> Judged {
     Ok(judge.judgement())
 }
 
-/// Sends a request, or a part of it, and ends the connection without reading a response.
+/// Sends a part of a request and ends the connection without reading a response.
 async fn send_and_cut(subject: &Subject<'_>, request: &Request, cut: Cut) -> Result<(), Stop> {
     match subject.exchange(request, Some(cut)).await? {
         Ok(_) | Err(Failure::Cut) => Ok(()),

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use crate::{
-    checks::{Check, Need, in_flight::pause},
+    checks::{Check, Need, client_gone::Gone, in_flight::pause},
     http::{Answer, Cut, Failure, Request},
     subject::Subject,
     verdict::{Judge, Judged, Judgement, Stop},
@@ -18,6 +18,23 @@ use crate::{
 const CLIENT_PATIENCE: Duration = Duration::from_millis(300);
 /// How long the effect of a request that a client has given up may take to appear.
 const STRAGGLER: Duration = Duration::from_millis(300);
+
+/// When a client that has closed the connection sends the request again.
+#[derive(Clone, Copy, Debug)]
+enum Retry {
+    /// At once: the first request still runs, or the retry overtakes it.
+    AtOnce,
+    /// When the effect of the first request is counted: the retry cannot overtake it.
+    WhenCounted,
+}
+
+/// The rounds of `lost.client-cut-then-retry`.
+const RETRIES: [Retry; 4] = [
+    Retry::AtOnce,
+    Retry::WhenCounted,
+    Retry::AtOnce,
+    Retry::WhenCounted,
+];
 
 pub(crate) const CHECKS: &[Check] = &[
     Check {
@@ -125,13 +142,24 @@ async fn cut_at(subject: &Subject<'_>, at: fn(Size) -> Option<usize>) -> Judged 
     judge_retry(subject, &request, before, Duration::ZERO).await
 }
 
+/// Repeats the cut, so that its outcome does not depend on when one request runs.
 async fn client_cut(subject: &Subject<'_>) -> Judged {
     subject.accepted().await?;
-    let before = subject.effects().await?;
-    let request = subject.request(&subject.key(), &subject.payload());
-    let lost = subject.exchange(&request, Some(Cut::AfterRequest)).await?;
-    reached(&request, lost)?;
-    judge_retry(subject, &request, before, STRAGGLER).await
+    let mut judge = Judge::new();
+    for retry in RETRIES {
+        let gone = Gone::send(subject, &subject.operation.body).await?;
+        match retry {
+            Retry::AtOnce => {}
+            Retry::WhenCounted => gone.counted(subject).await?,
+        }
+        require_retry(subject, &mut judge, &gone.request).await?;
+        pause(subject, STRAGGLER).await;
+        subject.require_effects(&mut judge, gone.before, 1).await?;
+        if judge.violated() {
+            break;
+        }
+    }
+    Ok(judge.judgement())
 }
 
 async fn client_timeout(subject: &Subject<'_>) -> Judged {
@@ -177,6 +205,18 @@ async fn judge_retry(
     straggler: Duration,
 ) -> Judged {
     let mut judge = Judge::new();
+    require_retry(subject, &mut judge, request).await?;
+    pause(subject, straggler).await;
+    subject.require_effects(&mut judge, before, 1).await?;
+    Ok(judge.judgement())
+}
+
+/// Requires that a retry succeeds, and that a second one gets the same.
+async fn require_retry(
+    subject: &Subject<'_>,
+    judge: &mut Judge,
+    request: &Request,
+) -> Result<(), Stop> {
     let retry = subject.settled(request).await?;
     if retry.is_success() {
         let again = subject.settled(request).await?;
@@ -190,9 +230,7 @@ async fn judge_retry(
     } else {
         judge.require(false, || format!("the retry got {}", retry.describe()));
     }
-    pause(subject, straggler).await;
-    subject.require_effects(&mut judge, before, 1).await?;
-    Ok(judge.judgement())
+    Ok(())
 }
 
 #[cfg(test)]

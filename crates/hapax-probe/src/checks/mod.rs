@@ -15,6 +15,7 @@ mod outcome;
 mod time;
 mod effects;
 mod available;
+mod client_gone;
 mod proof;
 
 use std::{fmt, future::Future, pin::Pin};

@@ -10,9 +10,11 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt as _;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::{TcpStream, lookup_host},
+    task::yield_now,
     time::{Instant, timeout_at},
 };
 use tokio_rustls::TlsConnector;
@@ -29,7 +31,7 @@ const LIST_MAX: usize = 16 * 1024 * 1024;
 pub(crate) enum Cut {
     /// After this number of bytes of the request's body.
     RequestBody(usize),
-    /// As soon as the request has been sent, without reading.
+    /// As soon as the request has been sent, before a byte of the response has arrived.
     AfterRequest,
     /// After this number of bytes of the response.
     Response(usize),
@@ -52,6 +54,8 @@ pub(crate) enum Failure {
     Malformed(String),
     #[error("the probe cut the connection")]
     Cut,
+    #[error("the response arrived before the probe cut the connection")]
+    CutTooLate,
 }
 
 /// Opens connections.
@@ -133,7 +137,15 @@ impl Connector {
         // A server that refuses a request early stops reading: its response is still there.
         let sent = send(&mut stream, request, cut).await;
         match cut {
-            Some(Cut::AfterRequest | Cut::RequestBody(_)) => return Err(Failure::Cut),
+            Some(Cut::AfterRequest) => {
+                let is_late = has_arrived(&mut stream).await;
+                return Err(if is_late {
+                    Failure::CutTooLate
+                } else {
+                    Failure::Cut
+                });
+            }
+            Some(Cut::RequestBody(_)) => return Err(Failure::Cut),
             Some(Cut::Response(0)) => {
                 // The response is waited for, and none of it is read.
                 let mut byte = [0; 1];
@@ -216,6 +228,15 @@ async fn send(stream: &mut dyn Stream, request: &Request, cut: Option<Cut>) -> i
     stream.flush().await
 }
 
+/// Whether a byte of the response is there already.
+async fn has_arrived(stream: &mut dyn Stream) -> bool {
+    // A stream that has just been opened is readable only after the runtime has polled its driver.
+    yield_now().await;
+    let mut byte = [0; 1];
+    let read = stream.read(&mut byte).now_or_never();
+    matches!(read, Some(Ok(1..)))
+}
+
 /// Reads a response, or as many bytes of it as the limit allows.
 async fn receive(stream: &mut dyn Stream, limit: usize, start: Instant) -> Result<Answer, Failure> {
     let mut reader = Reader::new();
@@ -268,6 +289,16 @@ mod tests {
         ] {
             assert!(!is_near(far.parse().expect("an address")), "{far}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_response_has_arrived_with_its_first_byte() {
+        let (mut client, mut server) = tokio::io::duplex(64);
+        assert!(!has_arrived(&mut client).await);
+        server.write_all(b"H").await.expect("there is space");
+        assert!(has_arrived(&mut client).await);
+        drop(server);
+        assert!(!has_arrived(&mut client).await);
     }
 
     #[tokio::test]
