@@ -108,8 +108,9 @@ $$;
 COMMENT ON FUNCTION hapax.emit_many IS
     'Adds the events of an array to this transaction, in order, and returns their ids.';
 
--- As before, and says when to try again.
-DROP FUNCTION hapax.claim(text, text, text, bytea, interval, text, interval);
+-- As before, and says when to try again. The function of version 1 is renamed and not dropped: a claim
+-- that is waiting during this migration still runs it.
+ALTER FUNCTION hapax.claim(text, text, text, bytea, interval, text, interval) RENAME TO claim_1;
 CREATE FUNCTION hapax.claim(
     tenant text, operation text, key text, fingerprint bytea,
     retention interval DEFAULT '24 hours', on_expired text DEFAULT 'new',
@@ -182,8 +183,8 @@ $$;
 COMMENT ON FUNCTION hapax.claim IS
     'Takes an idempotency key for this transaction, or says what is known about it.';
 
--- As before, with the events of the request.
-DROP FUNCTION hapax.complete(text, text, text, integer, jsonb, bytea);
+-- As before, with the events of the request. The function of version 1 is renamed, as for a claim.
+ALTER FUNCTION hapax.complete(text, text, text, integer, jsonb, bytea) RENAME TO complete_1;
 CREATE FUNCTION hapax.complete(
     tenant text, operation text, key text, status integer,
     headers jsonb DEFAULT '[]', body bytea DEFAULT '', events jsonb DEFAULT '[]'
@@ -245,6 +246,19 @@ END
 $$;
 COMMENT ON FUNCTION hapax.complete IS
     'Stores the answer under the key that this transaction claimed.';
+CREATE OR REPLACE FUNCTION hapax.complete_1(
+    tenant text, operation text, key text, status integer,
+    headers jsonb DEFAULT '[]', body bytea DEFAULT ''
+) RETURNS interval
+    LANGUAGE plpgsql VOLATILE
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN hapax.complete(tenant, operation, key, status, headers, body);
+END
+$$;
+COMMENT ON FUNCTION hapax.claim_1 IS 'hapax.claim of version 1 of the SQL contract.';
+COMMENT ON FUNCTION hapax.complete_1 IS 'hapax.complete of version 1 of the SQL contract.';
 
 -- A lease as an interval without days, which would depend on the time zone of the session.
 CREATE FUNCTION hapax.lease_of(lease interval) RETURNS interval

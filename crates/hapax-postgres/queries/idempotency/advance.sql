@@ -1,6 +1,7 @@
--- Writes the recovery point of a phase in the transaction of its rows, for the owner only. The data
--- that an earlier phase of an SQL caller has recorded is deleted. If the owner is fenced, no row changes and the statement divides by zero, so that the later statements
--- of the pipeline and the commit fail.
+-- Writes the recovery point of a phase in the transaction of its rows, for the owner only. Data that
+-- an SQL caller has recorded with an earlier phase is deleted. If the owner is fenced, no row changes
+-- and the statement divides by zero, so that the later statements of the pipeline and the commit
+-- fail.
 WITH advanced AS (
     UPDATE hapax.idempotency_key SET
         recovery_point = coalesce($6::text, recovery_point),
