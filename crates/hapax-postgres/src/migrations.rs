@@ -64,6 +64,11 @@ pub const MIGRATIONS: &[Migration<'static>] = &[
         "payload_locks",
         include_str!("../migrations/0014_payload_locks.sql"),
     ),
+    (
+        15,
+        "sql_contract_2",
+        include_str!("../migrations/0015_sql_contract_2.sql"),
+    ),
 ];
 
 const NAMESPACE: &str = "hapax";
