@@ -492,7 +492,8 @@ BEGIN
       AND row.tenant = finish.tenant AND row.epoch = finish.epoch
       AND row.created_at = coalesce(finish.entered_at, row.created_at)
       AND row.state = 'in_progress'
-    RETURNING row.expires_at - at INTO stands;
+    RETURNING make_interval(secs => extract(epoch FROM row.expires_at - at)::double precision)
+    INTO stands;
     PERFORM hapax.require_owner(FOUND);
     RETURN stands;
 END
