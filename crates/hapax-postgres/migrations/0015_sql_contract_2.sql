@@ -305,7 +305,7 @@ BEGIN
         RAISE 'the owner is not 1 to 255 bytes long' USING ERRCODE = 'HX001';
     ELSIF hapax.open_claim() IS NOT NULL THEN
         RAISE 'a claim is open in this transaction already' USING
-            ERRCODE = 'HX003', HINT = 'Enter a key in a transaction of its own, and commit it.';
+            ERRCODE = 'HX003', HINT = 'Enter a key in a separate transaction, and commit it.';
     END IF;
     LOOP
         SELECT known.outcome, known.status, known.headers, known.body, known.fresh_for
