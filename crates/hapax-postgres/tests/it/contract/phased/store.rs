@@ -113,7 +113,9 @@ async fn sql_resumes_and_finishes_what_the_store_has_entered() {
     let stands = call(&fixture.plain, "finish", 2, more).await.unwrap();
     assert_eq!(stands.as_deref(), Some("01:00:00"));
     match fixture.store.enter(entry(Duration::ZERO)).await.unwrap() {
-        ClaimOutcome::Taken(Taken::Replay { response: stored, .. }) => {
+        ClaimOutcome::Taken(Taken::Replay {
+            response: stored, ..
+        }) => {
             assert_eq!(stored, response("sql"));
         }
         other => panic!("expected a replay, got {other:?}"),
