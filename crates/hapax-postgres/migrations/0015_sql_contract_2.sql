@@ -305,7 +305,7 @@ BEGIN
         RAISE 'the owner is not 1 to 255 bytes long' USING ERRCODE = 'HX001';
     ELSIF hapax.open_claim() IS NOT NULL THEN
         RAISE 'a claim is open in this transaction already' USING
-            ERRCODE = 'HX003', HINT = 'Enter a key in a transaction of its own, and commit it.';
+            ERRCODE = 'HX003', HINT = 'Enter a key in a separate transaction, and commit it.';
     END IF;
     LOOP
         SELECT known.outcome, known.status, known.headers, known.body, known.fresh_for
@@ -492,7 +492,8 @@ BEGIN
       AND row.tenant = finish.tenant AND row.epoch = finish.epoch
       AND row.created_at = coalesce(finish.entered_at, row.created_at)
       AND row.state = 'in_progress'
-    RETURNING row.expires_at - at INTO stands;
+    RETURNING make_interval(secs => extract(epoch FROM row.expires_at - at)::double precision)
+    INTO stands;
     PERFORM hapax.require_owner(FOUND);
     RETURN stands;
 END

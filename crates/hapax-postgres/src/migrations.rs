@@ -71,6 +71,10 @@ pub const MIGRATIONS: &[Migration<'static>] = &[
     ),
 ];
 
+/// The version of the SQL contract that the migrations create, as `hapax.contract_version()` returns
+/// it.
+pub const CONTRACT_VERSION: i32 = 2;
+
 const NAMESPACE: &str = "hapax";
 /// One at a time, in this database: the number is the first eight letters of "hapax migrations".
 const LOCK: &str = "SELECT pg_advisory_xact_lock(7521887012346654821)";
