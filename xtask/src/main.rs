@@ -35,6 +35,7 @@ mod walkthrough;
 mod contract;
 mod instructions;
 mod peers;
+mod probe;
 mod package;
 mod publish;
 
@@ -74,7 +75,9 @@ cargo x TASK
             recorded in bench/instructions.txt; instructions --record writes that file
   peers     installs public packages for idempotency keys, probes an app with each, and writes
             docs/explanation/peers.md; peers --only NAME: prints the page for one package
-  probe     probes a server with each of 76 bugs, and the shop in every profile on both stores
+  probe     probes a server with each of 76 bugs, and the shop in every profile on both stores;
+            probe bugs: the shop with each seeded bug that its clients can see, as a table; --all:
+            also with the others; --postgres: also on PostgreSQL; probe bugs NAME: only with this one
   package   builds and checks the Debian package, in the profile dist; --check: checks the package of
             the existing build and the containers, as the gate does
   kubernetes  validates the manifests and the Helm chart, with the existing build
@@ -111,6 +114,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
             "matrix",
             "package",
             "peers",
+            "probe",
             "test",
             "torture",
         ]
@@ -132,7 +136,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         "torture" => torture::torture(&root, rest)?,
         "package" => steps.run("package", || package::package(&root, rest))?,
         "peers" => steps.run("peers", || peers::peers(&root, rest))?,
-        "probe" => gate::probe(&mut steps)?,
+        "probe" => probe::probe(&mut steps, &root, rest)?,
         "kubernetes" => steps.run("kubernetes", || package::check_kubernetes(&root))?,
         "publish" => steps.run("publish", || publish::check(&root))?,
         "fuzz" => fuzz::fuzz(rest)?,

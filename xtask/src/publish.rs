@@ -97,7 +97,7 @@ fn manifest(crates: &[(String, String)]) -> String {
     let mut text = format!(
         "[package]\nname = \"published\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
          [dependencies]\n{DEPENDENCIES}{libraries}\n\
-         [profile.dev.package.\"*\"]\nopt-level = 1\ndebug = false\n\n[workspace]\n\n\
+         [profile.dev]\ndebug = false\n\n[workspace]\n\n\
          [patch.crates-io]\n"
     );
     for (name, version) in crates {

@@ -89,7 +89,7 @@ pub(crate) fn fleet(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
 }
 
 /// Builds the copy that contains the seeded bugs, and returns its target directory.
-fn seeded(root: &Path) -> anyhow::Result<PathBuf> {
+pub(crate) fn seeded(root: &Path) -> anyhow::Result<PathBuf> {
     let folder = contract::target()?.join(SEEDED);
     let source = folder.join("source");
     mutants::copy(root, &source)?;

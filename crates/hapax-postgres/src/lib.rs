@@ -66,7 +66,7 @@ pub use admin::FeedStatus;
 pub use dial::dial;
 pub use error::{OpenError, SchemaError};
 pub use feed::{Change, Feed, FeedTable, Feeder};
-pub use migrations::{MIGRATIONS, Migration, printed};
+pub use migrations::{CONTRACT_VERSION, MIGRATIONS, Migration, printed};
 pub use postgres::Postgres;
 pub use settings::{Schema, Settings, Time};
 pub use statement::Statement;

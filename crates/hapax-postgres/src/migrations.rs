@@ -64,7 +64,16 @@ pub const MIGRATIONS: &[Migration<'static>] = &[
         "payload_locks",
         include_str!("../migrations/0014_payload_locks.sql"),
     ),
+    (
+        15,
+        "sql_contract_2",
+        include_str!("../migrations/0015_sql_contract_2.sql"),
+    ),
 ];
+
+/// The version of the SQL contract that the migrations create, as `hapax.contract_version()` returns
+/// it.
+pub const CONTRACT_VERSION: i32 = 2;
 
 const NAMESPACE: &str = "hapax";
 /// One at a time, in this database: the number is the first eight letters of "hapax migrations".

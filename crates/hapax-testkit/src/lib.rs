@@ -172,4 +172,5 @@ pub mod wait;
 mod matches;
 pub mod port;
 pub mod name;
+pub mod vectors;
 pub mod prober;

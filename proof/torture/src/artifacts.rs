@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::{
     clients::{Kind, Operation},
+    conflict::{self, Conflict},
     deployment::Store,
     lines,
     nemesis::LEDGER,
@@ -31,6 +32,8 @@ pub(crate) struct Artifacts {
     pub(crate) mails: Vec<Value>,
     /// The operations that the nemesis started itself as an operator, ordered by time.
     pub(crate) operator_records: Vec<OperatorRecord>,
+    /// Other payloads that the operator sent under the keys of requests that ran.
+    pub(crate) conflicts: Vec<Conflict>,
     /// Requests that the overloaded receiver counted.
     pub(crate) counted: Vec<Counted>,
     /// Notes of the SQL-contract client by id, each with its final outcome.
@@ -168,6 +171,7 @@ impl Artifacts {
             mail: Received::of_mails(&mails),
             mails,
             operator_records: operator_records(&lines(LEDGER)?)?,
+            conflicts: conflicts(lines(conflict::LEDGER)?)?,
             counted: lines("counter.jsonl")?.iter().map(Counted::of).collect(),
             notes: notes(&lines("sql-client.jsonl")?),
             payment: made(&lines("payment.jsonl")?),
@@ -377,6 +381,11 @@ impl Received {
         }
         received
     }
+}
+
+fn conflicts(ledger: Vec<Value>) -> anyhow::Result<Vec<Conflict>> {
+    let conflicts = ledger.into_iter().map(serde_json::from_value);
+    Ok(conflicts.collect::<Result<_, _>>()?)
 }
 
 fn operator_records(ledger: &[Value]) -> anyhow::Result<Vec<OperatorRecord>> {

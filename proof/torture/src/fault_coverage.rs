@@ -8,6 +8,7 @@ use crate::{
     artifacts::{Artifacts, Attempt, Fault, OperationRecord},
     checkers::{causes, retries},
     clients::Kind,
+    conflict::Conflict,
     deployment::{BROKER, Store},
     nemesis::failpoints,
 };
@@ -59,6 +60,9 @@ pub(crate) fn coverage(artifacts: &Artifacts) -> Coverage {
     let notes = artifacts.notes.values().filter(|it| *it == "ok").count();
     if notes > 0 {
         count(&mut coverage, "notes of the SQL-contract client", notes);
+    }
+    for conflict in &artifacts.conflicts {
+        count_conflict(&mut coverage, conflict);
     }
     count(&mut coverage, "keys purged", purged(artifacts));
     count(&mut coverage, "retries of a budget", retries(artifacts));
@@ -169,6 +173,23 @@ fn count_operation(coverage: &mut Coverage, record: &OperationRecord, faults: &[
     count(coverage, "races for a key", races);
 }
 
+/// Counts the requests with another payload that were refused while the first request ran.
+fn count_conflict(coverage: &mut Coverage, conflict: &Conflict) {
+    let held = conflict.held.name();
+    for early in conflict.early() {
+        let node = if early.node == conflict.first.node {
+            "the same node"
+        } else {
+            "another node"
+        };
+        count(
+            coverage,
+            format!("conflicts with a running {held} on {node}"),
+            1,
+        );
+    }
+}
+
 fn count(coverage: &mut Coverage, name: impl Into<String>, times: usize) {
     if times > 0 {
         *coverage.entry(name.into()).or_default() += times;
@@ -219,6 +240,8 @@ fn gates(store: Store) -> Coverage {
         "fault: full disk",
         "fault: clock",
         "fault: restore",
+        "fault: early conflict",
+        "conflicts with a running phase on the same node",
         "fault: flood of members",
         "fault: flood of brackets",
         "fault: flood of parts",
@@ -251,6 +274,9 @@ fn gates(store: Store) -> Coverage {
         "duplicate node of a relay",
         "fault: purge",
         "fault: clock step",
+        "conflicts with a running phase on another node",
+        "conflicts with a running transaction on the same node",
+        "conflicts with a running transaction on another node",
         "fault: flood of half requests to relays",
         "fault: silent name server",
         "fault: silence",

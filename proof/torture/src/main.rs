@@ -12,6 +12,7 @@
 mod lines;
 mod preload;
 mod clients;
+mod conflict;
 mod sql_contract_client;
 mod deployment;
 mod nemesis;

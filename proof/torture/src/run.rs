@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     artifacts::Artifacts,
     checkers::violations,
+    conflict::{self, Conflict},
     deployment::{Binaries, Deployment, RETENTION, Store},
     lines::{self, now, rfc3339},
     mutants,
@@ -201,7 +202,7 @@ async fn inject(nemesis: &mut Nemesis, flags: &Flags) -> anyhow::Result<()> {
 }
 
 /// Writes one history in Jepsen's format, ordered by time. The faults are operations of the process
-/// `nemesis`.
+/// `nemesis`, and each request of a conflict is a process.
 fn history(folder: &Path) -> anyhow::Result<()> {
     let mut all = Vec::new();
     for name in ["clients-0", "clients-1", "sql-client"] {
@@ -221,6 +222,10 @@ fn history(folder: &Path) -> anyhow::Result<()> {
                 "time": line[at],
             }));
         }
+    }
+    for line in lines::read(&folder.join(conflict::LEDGER))? {
+        let conflict: Conflict = serde_json::from_value(line)?;
+        all.extend(conflict.history());
     }
     all.sort_by_key(|line| line["time"].as_u64());
     let lines: Vec<_> = all.iter().map(Value::to_string).collect();

@@ -297,3 +297,6 @@ impl From<reqwest::Error> for Missing {
         }
     }
 }
+
+#[cfg(test)]
+mod vectors;

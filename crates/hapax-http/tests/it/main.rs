@@ -8,6 +8,7 @@ mod responses;
 mod profiles;
 mod keys;
 mod fingerprints;
+mod vectors;
 mod conditions;
 mod derived;
 mod bodies;

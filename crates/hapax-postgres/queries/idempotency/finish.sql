@@ -5,6 +5,8 @@ WITH finished AS (
     UPDATE hapax.idempotency_key SET
         state = $6::text,
         lease_until = NULL,
+        owner = NULL,
+        recovery_data = NULL,
         request = NULL,
         response_status = $7::int2,
         response_headers = $8::bytea,

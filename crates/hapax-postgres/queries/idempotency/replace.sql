@@ -17,7 +17,9 @@ ON CONFLICT (key, operation, tenant) DO UPDATE SET
         THEN old.epoch + 1
     END,
     lease_until = NULL,
+    owner = NULL,
     recovery_point = NULL,
+    recovery_data = NULL,
     request = NULL,
     response_status = excluded.response_status,
     response_headers = excluded.response_headers,

@@ -14,6 +14,7 @@ WITH judged AS (
 )
 UPDATE hapax.idempotency_key AS row SET
     epoch = row.epoch + 1,
+    owner = NULL,
     lease_until = at + $5::int8 * interval '1 millisecond',
     request = coalesce(row.request, $6::bytea)
 FROM free

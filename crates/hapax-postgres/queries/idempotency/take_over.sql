@@ -18,6 +18,7 @@ WITH judged AS (
 )
 UPDATE hapax.idempotency_key AS row SET
     epoch = row.epoch + 1,
+    owner = NULL,
     lease_until = at + $2::int8 * interval '1 millisecond'
 FROM lapsed
 WHERE (row.key, row.operation, row.tenant) = (lapsed.key, lapsed.operation, lapsed.tenant)

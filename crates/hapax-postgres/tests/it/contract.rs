@@ -3,14 +3,18 @@
 //! The callers in these tests are plain sessions, like those of any driver. Where a function does
 //! the same as the store, one test calls both with one key.
 
+mod api;
 mod crossing;
 mod events;
 mod grants;
 mod inbox;
 mod keys;
+mod many;
 mod page;
+mod phased;
 mod refusals;
 mod snapshots;
+mod versions;
 
 use hapax::key::Fingerprint;
 use hapax_testkit::events::fingerprint;

@@ -29,6 +29,7 @@ async fn a_healthy_database_has_no_errors() {
         "pooler",
         "grants",
         "schema",
+        "contract",
         "clock",
         "fsync",
         "destinations",
@@ -75,6 +76,64 @@ async fn an_older_database_needs_a_migration() {
     let (code, findings) = examined(&database.url(), "", &[]);
     assert_eq!(code, 2);
     has(&findings, "error", "schema", "is at version 4");
+}
+
+#[tokio::test]
+async fn a_database_with_an_older_sql_contract_needs_a_migration() {
+    let database = migrated().await;
+    let older = "DROP FUNCTION hapax.contract_version();
+        DELETE FROM hapax.migration WHERE version >= 15";
+    database.client().await.batch_execute(older).await.unwrap();
+    let (code, findings) = examined(&database.url(), "", &[]);
+    assert_eq!(code, 2);
+    let found = "speaks version 1 of the SQL contract; this program expects version 2";
+    let finding = has(&findings, "error", "contract", found);
+    assert_eq!(finding["remedy"], "run `hapax migrate`, as the owner");
+}
+
+#[tokio::test]
+async fn a_newer_sql_contract_is_a_warning() {
+    let database = migrated().await;
+    let newer = "CREATE OR REPLACE FUNCTION hapax.contract_version() RETURNS integer
+        LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN 3";
+    database.client().await.batch_execute(newer).await.unwrap();
+    let (_, findings) = examined(&database.url(), "", &[]);
+    has(&findings, "warning", "contract", "speaks version 3");
+}
+
+#[tokio::test]
+async fn programs_that_call_the_sql_contract_are_listed_with_the_version_that_they_expect() {
+    let (_cluster, database) = private().await;
+    let (_, findings) = examined(&database.url(), "", &[]);
+    has(&findings, "ok", "contract", "speaks version 2");
+    has_none(&findings, "callers");
+    let mut sessions = Vec::new();
+    for name in [
+        "hapax-node/0.1.0 contract=2",
+        "hapax-node/0.1.0 contract=2",
+        "hapax-py/0.1.0 contract=1",
+        "a program without a contract=",
+    ] {
+        let session = database.client().await;
+        let set = format!("SET application_name = '{name}'");
+        session.batch_execute(&set).await.unwrap();
+        sessions.push(session);
+    }
+    let (code, findings) = examined(&database.url(), "", &[]);
+    assert!(code < 2, "{findings:#}");
+    let node = "hapax-node/0.1.0 expects version 2 of the SQL contract (2 sessions)";
+    has(&findings, "ok", "callers", node);
+    let python = "hapax-py/0.1.0 expects version 1 of the SQL contract (1 session)";
+    has(&findings, "ok", "callers", python);
+    let callers = findings.as_array().unwrap().iter();
+    assert_eq!(callers.filter(|it| it["check"] == "callers").count(), 2);
+    let later = "SET application_name = 'hapax-py/9.0.0 contract=3'";
+    sessions[0].batch_execute(later).await.unwrap();
+    let (code, findings) = examined(&database.url(), "", &[]);
+    assert_eq!(code, 2);
+    let found = "hapax-py/9.0.0 expects version 3 of the SQL contract (1 session), but the \
+                 database speaks version 2";
+    has(&findings, "error", "callers", found);
 }
 
 #[tokio::test]

@@ -133,7 +133,8 @@ async fn objects(client: &Client) -> Vec<String> {
                 FROM pg_attribute WHERE attrelid = pg_class.oid AND attnum > 0))
         FROM pg_class WHERE relnamespace = 'hapax'::regnamespace
         UNION ALL
-        SELECT pg_get_functiondef(oid) FROM pg_proc WHERE pronamespace = 'hapax'::regnamespace
+        SELECT pg_get_functiondef(oid) FROM pg_proc
+        WHERE pronamespace IN ('hapax'::regnamespace, 'hapax_api'::regnamespace)
         UNION ALL
         SELECT format('%s %s %s', version, name, checksum) FROM hapax.migration
         ORDER BY 1";

@@ -69,7 +69,7 @@ impl Cluster {
         dumped
     }
 
-    /// Restores a dump into a database, in one transaction. An existing schema `hapax` is replaced.
+    /// Restores a dump into a database, in one transaction. Existing schemas of Hapax are replaced.
     ///
     /// # Panics
     /// Panics if the restore fails.
@@ -79,7 +79,8 @@ impl Cluster {
         restore.args(["--quiet", "--no-psqlrc", "--single-transaction"]);
         restore.arg("--set=ON_ERROR_STOP=1");
         // A dump with `--clean` fails on partitions.
-        restore.args(["--command", "DROP SCHEMA IF EXISTS hapax CASCADE", "--file"]);
+        let replace = "DROP SCHEMA IF EXISTS hapax, hapax_api CASCADE";
+        restore.args(["--command", replace, "--file"]);
         restore.arg(dump.file());
         succeed(restore).await;
     }

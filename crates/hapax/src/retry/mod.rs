@@ -28,6 +28,8 @@ mod budget;
 mod asked;
 #[cfg(test)]
 mod onset;
+#[cfg(test)]
+mod vectors;
 
 pub use asked::retry_after;
 pub use backoff::{Again, Backoff};

@@ -171,3 +171,5 @@ fn listed<'a, const N: usize>(
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod vectors;

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Violation, violated};
 use crate::{
-    artifacts::{Artifacts, OperationRecord},
+    artifacts::{Artifacts, OperationRecord, OperatorRecord, body},
     clients::{Kind, digest},
 };
 
@@ -41,18 +41,19 @@ fn orders(artifacts: &Artifacts) -> Vec<Violation> {
         })
         .collect();
     let mut updates: BTreeMap<String, u64> = BTreeMap::new();
-    for record in artifacts.of(Kind::Update) {
-        let Some(outcome) = record.acknowledged() else {
-            continue;
-        };
+    for (name, outcome) in changes(artifacts) {
         let id = text(&outcome["id"]);
         *updates.entry(id.clone()).or_default() += 1;
         let version = outcome["version"].as_u64().unwrap_or_default();
         if versions.get(&id).is_none_or(|stored| *stored < version) {
-            found.push(violated(2, format!("{} is lost: {outcome}", record.name())));
+            found.push(violated(2, format!("{name} is lost: {outcome}")));
         }
     }
+    let unknown = unknown_changes(artifacts);
     for (id, version) in versions {
+        if unknown.contains(&id) {
+            continue;
+        }
         let acknowledged = updates.get(&id).copied().unwrap_or_default();
         if version != acknowledged + 1 && version > 0 {
             let what = format!(
@@ -63,6 +64,31 @@ fn orders(artifacts: &Artifacts) -> Vec<Violation> {
         }
     }
     found
+}
+
+/// The acknowledged changes of orders, each with the client of the operation, and its key.
+fn changes(artifacts: &Artifacts) -> impl Iterator<Item = (String, Value)> {
+    let clients = artifacts.of(Kind::Update);
+    let clients = clients.filter_map(|it| Some((it.name(), it.acknowledged()?)));
+    let operator = operator_changes(artifacts);
+    clients.chain(operator.filter_map(|it| Some((it.name(), outcome(it)?))))
+}
+
+/// The orders that the operator may have changed: it got no final response.
+fn unknown_changes(artifacts: &Artifacts) -> BTreeSet<String> {
+    let unknown = operator_changes(artifacts).filter(|it| outcome(it).is_none());
+    unknown.filter_map(|it| it.operation.of.clone()).collect()
+}
+
+fn operator_changes(artifacts: &Artifacts) -> impl Iterator<Item = &OperatorRecord> {
+    let records = artifacts.operator_records.iter();
+    records.filter(|it| it.operation.kind == Kind::Update)
+}
+
+/// The changed order, as the first response to the change has it.
+fn outcome(change: &OperatorRecord) -> Option<Value> {
+    let (_, _, response) = change.responses().next()?;
+    Some(body(response))
 }
 
 /// Each upload has its complete file, and each thumbnail once.

@@ -7,6 +7,7 @@ mod keys;
 mod effects;
 mod notes;
 mod purges;
+mod conflicts;
 mod events;
 mod duplicates;
 mod money;
@@ -31,7 +32,7 @@ pub(crate) const INVARIANTS: [&str; 14] = [
     "at most one committed effect per (tenant, operation, key) and purge of it",
     "an acknowledged 2xx is present after any recovery; a definite error left nothing",
     "every completed replay is byte-identical in status, stored headers and body; none outlives a purge",
-    "another fingerprint never executes",
+    "another fingerprint never executes, and is a mismatch while the first request runs",
     "an effect exists exactly when its outbox row does",
     "every committed event is delivered or dead with its attempts recorded; nothing unexpected is ever delivered",
     "every duplicate delivery is explained by a logged fault",
@@ -60,11 +61,12 @@ impl fmt::Display for Violation {
 
 /// Everything that is wrong with a run.
 pub(crate) fn violations(artifacts: &Artifacts) -> Vec<Violation> {
-    let checkers: [fn(&Artifacts) -> Vec<Violation>; 12] = [
+    let checkers: [fn(&Artifacts) -> Vec<Violation>; 13] = [
         keys::violations,
         effects::violations,
         notes::violations,
         purges::violations,
+        conflicts::violations,
         events::violations,
         duplicates::violations,
         money::violations,

@@ -4,6 +4,7 @@
 mod duplicates;
 mod money;
 mod bounds;
+mod conflicts;
 
 use serde_json::{Value, json};
 

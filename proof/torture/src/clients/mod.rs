@@ -147,6 +147,15 @@ impl Witness {
         }
         Ok(Value::Null)
     }
+
+    /// Sends an operation once, and waits for as long as a shop may take. Returns the response in the
+    /// format of the history, or null if none arrived.
+    pub(crate) async fn exchange(&self, operation: &Operation) -> anyhow::Result<Value> {
+        Ok(match self.0.send_patiently(operation).await? {
+            Outcome::Responded(response) => response.json_line(),
+            Outcome::Unsent | Outcome::Lost => Value::Null,
+        })
+    }
 }
 
 impl Script {

@@ -71,9 +71,29 @@ impl Wire {
         }
     }
 
-    /// Sends the request of an operation once.
+    /// Sends the request of an operation once. For some requests the wait is short.
     pub(super) async fn send(&self, operation: &Operation) -> anyhow::Result<Outcome> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let limit = if number.is_multiple_of(SHORT_EVERY) {
+            SHORT_EXCHANGE
+        } else {
+            EXCHANGE
+        };
+        self.send_within(operation, number, limit).await
+    }
+
+    /// The same, and waits for as long as a shop may take.
+    pub(super) async fn send_patiently(&self, operation: &Operation) -> anyhow::Result<Outcome> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.send_within(operation, number, EXCHANGE).await
+    }
+
+    async fn send_within(
+        &self,
+        operation: &Operation,
+        number: usize,
+        limit: Duration,
+    ) -> anyhow::Result<Outcome> {
         let shop = &self.shops[number % self.shops.len()];
         let method = match operation.kind {
             Kind::Update => Method::PUT,
@@ -101,11 +121,6 @@ impl Wire {
             _ => request = request.header("idempotency-key", &operation.key),
         }
         let request = request.body(Full::new(body))?;
-        let limit = if number.is_multiple_of(SHORT_EVERY) {
-            SHORT_EXCHANGE
-        } else {
-            EXCHANGE
-        };
         let exchanged = timeout(limit, self.exchange(request)).await;
         Ok(exchanged.unwrap_or(Outcome::Lost))
     }

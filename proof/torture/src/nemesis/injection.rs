@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    Nemesis, delivering, duplicate_nodes, flood::Flood, restore::restore, silence, stale_caches,
-    unresolved,
+    Nemesis, delivering, duplicate_nodes, early_conflicts, flood::Flood, restore::restore, silence,
+    stale_caches, unresolved,
 };
 use crate::{
     deployment::{Deployment, FEED, LEASE, PATIENCE, Program, died},
@@ -101,6 +101,8 @@ pub(crate) enum Injection {
     DuplicateNode(Who, Duration),
     /// Keys are purged whose responses every shop has in memory.
     Purge,
+    /// Another payload is sent under the keys of requests that are held; the first one is sent to this shop.
+    EarlyConflict(usize),
     /// The clock of a shop that keeps responses for seconds steps by an hour, in both directions.
     ClockStep,
     /// A flood of hostile requests.
@@ -149,6 +151,7 @@ impl Injection {
             Self::Restore => "restore",
             Self::DuplicateNode(..) => "duplicate node",
             Self::Purge => "purge",
+            Self::EarlyConflict(_) => "early conflict",
             Self::ClockStep => "clock step",
             Self::Flood(flood) => flood.kind(),
             Self::SilentNameServer => "silent name server",
@@ -205,6 +208,7 @@ impl Injection {
             Self::Restore => restore(nemesis, &mut line).await?,
             Self::DuplicateNode(who, time) => duplicate_nodes::run(nemesis, *who, *time).await?,
             Self::Purge => stale_caches::purge(nemesis).await?,
+            Self::EarlyConflict(first) => Box::pin(early_conflicts::run(nemesis, *first)).await?,
             Self::ClockStep => stale_caches::step_clock(nemesis, &mut line).await?,
             Self::Flood(flood) => flood.inject(nemesis, &mut line).await?,
             Self::SilentNameServer => unresolved::run(nemesis, &mut line).await?,

@@ -11,6 +11,7 @@ mod operator;
 mod restore;
 mod delivering;
 mod duplicate_nodes;
+mod early_conflicts;
 mod stale_caches;
 mod flood;
 mod unresolved;

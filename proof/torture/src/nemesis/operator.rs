@@ -6,10 +6,12 @@
 
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
+    artifacts::body,
     clients::{Operation, PROCESSES_MAX, TENANTS, Witness},
+    conflict::{self, Conflict},
     lines::{Lines, now},
 };
 
@@ -19,6 +21,7 @@ pub(crate) const LEDGER: &str = "operator.jsonl";
 #[derive(Debug)]
 pub(crate) struct Operator {
     lines: Lines,
+    conflicts: Lines,
     next: u64,
 }
 
@@ -26,15 +29,13 @@ impl Operator {
     pub(super) fn of(folder: &Path) -> anyhow::Result<Self> {
         Ok(Self {
             lines: Lines::open(&folder.join(LEDGER))?,
+            conflicts: Lines::open(&folder.join(conflict::LEDGER))?,
             next: 0,
         })
     }
 
     /// A new operation; tenants alternate.
-    pub(crate) fn new_operation(
-        &mut self,
-        operation: impl Fn(&str, u64) -> Operation,
-    ) -> Operation {
+    pub(crate) fn new_operation<T>(&mut self, operation: impl Fn(&str, u64) -> T) -> T {
         let tenant = TENANTS[usize::try_from(self.next).unwrap_or_default() % TENANTS.len()];
         // No process of clients has this number.
         let number = self.next * PROCESSES_MAX + PROCESSES_MAX - 1;
@@ -50,15 +51,30 @@ impl Operator {
         address: &str,
         operation: &Operation,
     ) -> anyhow::Result<Option<String>> {
+        let response = self.request(name, address, operation).await?;
+        Ok(body(&response)["id"].as_str().map(str::to_owned))
+    }
+
+    /// The same; returns the response in the format of the history, or null if none was final in time.
+    pub(crate) async fn request(
+        &self,
+        name: &str,
+        address: &str,
+        operation: &Operation,
+    ) -> anyhow::Result<Value> {
         let at = now();
         let response = Witness::of(address).repeat(operation).await?;
         self.lines.add(&json!({
             "what": "requested", "node": name, "at": at, "until": now(), "operation": operation,
             "response": response,
         }))?;
-        let body = response["body"].as_str().unwrap_or_default();
-        let body: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
-        Ok(body["id"].as_str().map(str::to_owned))
+        Ok(response)
+    }
+
+    /// Records a conflict.
+    pub(super) fn record(&self, conflict: &Conflict) -> anyhow::Result<()> {
+        self.conflicts.add(&serde_json::to_value(conflict)?)?;
+        Ok(())
     }
 
     /// Records what was done to an operation: its key was deleted (`purged`) or has expired

@@ -215,6 +215,7 @@ impl Deck {
             Injection::Flood(Flood::Parts(shop(random))),
             Injection::Flood(Flood::Halves(shop(random))),
             Injection::Full(Duration::from_millis(random.u64(200..2_000))),
+            Injection::EarlyConflict(shop(random)),
         ];
         if deployment.server.is_some() {
             injections.extend([Who::Shop(0), Who::Relay(0)].map(|who| {

@@ -317,3 +317,5 @@ impl Writer<'_> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod vectors;

@@ -6,7 +6,7 @@ use crate::fixture::Fixture;
 
 const REFERENCE: &str = include_str!("../../../../../docs/reference/sql-contract.md");
 /// The role in the reference.
-const SERVICE: &str = "shop_service";
+pub(super) const SERVICE: &str = "shop_service";
 
 #[tokio::test]
 async fn a_role_with_the_references_grants_can_make_every_call_and_read_no_event() {
@@ -61,11 +61,48 @@ async fn a_role_with_the_references_grants_can_make_every_call_and_read_no_event
     fixture.run(&leave).await;
 }
 
+#[tokio::test]
+async fn phased_requests_need_one_grant_more() {
+    let fixture = Fixture::new().await;
+    let role = format!("phased_of_{}", fixture.database.name());
+    fixture.run(&format!("CREATE ROLE {role}")).await;
+    fixture.run(&grants().replace(SERVICE, &role)).await;
+    let client = fixture.database.client().await;
+    let become_it = format!("SET SESSION AUTHORIZATION {role}");
+    client.batch_execute(&become_it).await.unwrap();
+    let scope = "'alice', 'POST /orders', 'k'";
+    for call in [
+        format!("enter({scope}, sha256('x'), '0')"),
+        format!("enter({scope}, sha256('x'), '0')"),
+        format!("take_over({scope}, 2, '0')"),
+        format!("renew({scope}, 3)"),
+        format!("provider_key({scope}, 3, 'charge')"),
+        format!("phase({scope}, 3, 'charged', '{{}}')"),
+        format!("finish({scope}, 3, 201)"),
+        "enter('alice', 'POST /orders', 'free', sha256('x'))".to_owned(),
+    ] {
+        let outcome = client.batch_execute(&format!("SELECT hapax.{call}")).await;
+        outcome.unwrap_or_else(|error| panic!("{call}: {error:?}"));
+    }
+    let nothing = "SELECT hapax.nothing_happened('alice', 'POST /orders', 'free', 1)";
+    assert_eq!(super::state(client.batch_execute(nothing).await), "42501");
+    let delete = block("```sql\nGRANT DELETE").replace(SERVICE, &role);
+    fixture.run(&delete).await;
+    client.batch_execute(nothing).await.unwrap();
+    let leave = format!("DROP OWNED BY {role}; DROP ROLE {role}");
+    fixture.run(&leave).await;
+}
+
 /// The block of the reference that contains the grants.
 fn grants() -> String {
+    block("```sql\nGRANT")
+}
+
+/// The block of the reference that begins like this.
+pub(super) fn block(beginning: &str) -> String {
     let begins = REFERENCE
-        .find("```sql\nGRANT")
-        .expect("the reference has no grants");
+        .find(beginning)
+        .expect("the reference has no such grants");
     let block = &REFERENCE[begins + "```sql\n".len()..];
     let end = block
         .find("```")

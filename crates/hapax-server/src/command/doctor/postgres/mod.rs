@@ -2,6 +2,7 @@
 
 mod server;
 mod schema;
+mod contract;
 mod pooler;
 mod sessions;
 mod feeds;

@@ -2,7 +2,7 @@
 
 use hapax_postgres::{OpenError, Postgres, Schema, SchemaError, Settings, tokio_postgres::Client};
 
-use super::{Context, Finding, QueryError, first_text, rows};
+use super::{Context, Finding, QueryError, contract, first_text, rows};
 use crate::environment::error_chain;
 
 /// The privileges that the role lacks of those in the guide to roles, one object per row.
@@ -55,6 +55,7 @@ pub(super) async fn check(
             "the role may use every table and sequence",
         ));
         findings.push(version(context, settings).await);
+        findings.extend(contract::check(client).await?);
         let cache = first_text(client, CACHE).await?;
         if !matches!(cache.as_str(), "1" | "") {
             let found =
