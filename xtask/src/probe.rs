@@ -230,14 +230,14 @@ impl Store {
 impl Seeded {
     /// Probes shops that have this bug, or none. Returns the checks that failed.
     fn failed(&self, bug: Option<&str>, store: Store) -> anyhow::Result<BTreeSet<String>> {
-        let mut test = from_a_shell("cargo");
-        test.args(["test", "--quiet", "--package", "shop", "--test", "it", "--"])
+        let mut cargo = from_a_shell("cargo");
+        cargo.args(["test", "--quiet", "--package", "shop", "--test", "it", "--"])
             .args(["--exact", store.test()])
             .current_dir(self.folder.join("source"))
             .env("CARGO_TARGET_DIR", &self.folder)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .envs(bug.map(|bug| (SWITCH, bug)));
-        let output = test.output().context("cargo cannot be run")?;
+        let output = cargo.output().context("cargo cannot be run")?;
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text);
         let failed = failed(&text);

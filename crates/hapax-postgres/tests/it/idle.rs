@@ -156,10 +156,6 @@ async fn quiet(fixture: &Fixture) -> (i64, Instant) {
         if heartbeats >= 4 && run <= 3 * seconds_since(began) {
             return (run_so_far, Instant::now());
         }
-        eprintln!(
-            "{run} transactions, {heartbeats} heartbeats in {:?}",
-            began.elapsed()
-        );
         patience.pause().await;
     }
 }

@@ -35,7 +35,7 @@ const PASSED_MIN: usize = 30;
 const AT_ONCE: usize = 3;
 
 /// How long a shop may take to start.
-const STARTING: Duration = Duration::from_secs(60);
+const STARTING: Duration = Duration::from_mins(1);
 
 /// Kills the shops of the file `pids`, and waits until they have released their ports.
 const ENDED: &str = "for pid in $(cat pids 2>/dev/null); do\n  kill -9 $pid || true\n  while [ -e \

@@ -111,10 +111,10 @@ fn a_run_without_an_early_conflict_proves_nothing_about_it() {
 #[test]
 fn a_change_of_the_operator_that_is_lost_is_found() {
     check(&[], |run| {
-        change(run, 2, &json!({ "id": "ord_5", "version": 2 }))
+        change(run, 2, &json!({ "id": "ord_5", "version": 2 }));
     });
     check(&[1, 2], |run| {
-        change(run, 1, &json!({ "id": "ord_5", "version": 2 }))
+        change(run, 1, &json!({ "id": "ord_5", "version": 2 }));
     });
     // It may have been made, or not.
     for version in [1, 2] {
