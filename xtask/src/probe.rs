@@ -231,7 +231,8 @@ impl Seeded {
     /// Probes shops that have this bug, or none. Returns the checks that failed.
     fn failed(&self, bug: Option<&str>, store: Store) -> anyhow::Result<BTreeSet<String>> {
         let mut cargo = from_a_shell("cargo");
-        cargo.args(["test", "--quiet", "--package", "shop", "--test", "it", "--"])
+        cargo
+            .args(["test", "--quiet", "--package", "shop", "--test", "it", "--"])
             .args(["--exact", store.test()])
             .current_dir(self.folder.join("source"))
             .env("CARGO_TARGET_DIR", &self.folder)

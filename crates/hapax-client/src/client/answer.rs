@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hapax::{key::IdempotencyKey, sink::BoxError};
 use http::{HeaderMap, StatusCode, header::CONTENT_TYPE};
-use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::{attempt::Attempts, policy::is_stored, stopped::Stopped};
 
@@ -102,17 +102,14 @@ fn since(age: Option<Duration>) -> String {
 
 /// The `code` of a problem+json response.
 pub(super) fn code(headers: &HeaderMap, body: &[u8]) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Problem {
-        code: Option<String>,
-    }
     let kind = headers.get(CONTENT_TYPE)?.to_str().ok()?;
     let kind = kind.split(';').next().unwrap_or_default().trim();
     if !kind.eq_ignore_ascii_case("application/problem+json") {
         return None;
     }
-    let problem: Problem = serde_json::from_slice(body).ok()?;
-    problem.code.filter(|code| code.len() <= CODE_BYTES_MAX)
+    let problem: Map<String, Value> = serde_json::from_slice(body).ok()?;
+    let code = problem.get("code")?.as_str()?;
+    (code.len() <= CODE_BYTES_MAX).then(|| code.to_owned())
 }
 
 /// The meaning of a final response for its key.

@@ -82,7 +82,9 @@ fn a_first_request_that_another_payload_has_disturbed_is_found() {
     check_conflict(&[3], |conflict| {
         conflict["first"]["response"] = Value::Null;
         let other = response(201, "stored", &json!({ "id": "ch_9" }));
-        conflict["after"][0]["response"] = other;
+        let again = exchange("shop-0", [19, 20], &other);
+        let after = conflict["after"].as_array_mut();
+        after.expect("it is a list").push(again);
     });
     check_conflict(&[], |conflict| {
         conflict["first"]["response"] = Value::Null;

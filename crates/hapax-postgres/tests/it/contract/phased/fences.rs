@@ -58,7 +58,7 @@ async fn an_owner_of_a_released_key_is_not_mistaken_for_the_next_one() {
         .unwrap();
     // Times of entry are in milliseconds.
     let is_later =
-        format!("SELECT (date_trunc('milliseconds', clock_timestamp()) > '{first}')::int8");
+        format!("SELECT (date_trunc('milliseconds', clock_timestamp()) > '{first}')::int4::int8");
     eventually(PATIENCE, async || fixture.count(&is_later).await == 1).await;
     let second = enter_at(2).await;
     for (function, more) in CALLS {
