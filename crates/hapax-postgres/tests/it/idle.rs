@@ -25,7 +25,7 @@ use hapax_testkit::{
     wait::{Patience, answered, eventually, pace},
 };
 use tokio::{sync::mpsc, time::Instant};
-use tokio_postgres::{AsyncMessage, Client, NoTls};
+use tokio_postgres::{AsyncMessage, Client, NoTls, Statement};
 
 use crate::fixture::{Fixture, PATIENCE, clock, settings};
 
@@ -142,20 +142,27 @@ async fn quiet(fixture: &Fixture) -> (i64, Instant) {
     const RUN: &str = "
         SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()";
     const HEARTBEATS: &str = "SELECT last_value FROM hapax.heartbeat_number";
-    // The queries of this function that are counted in an interval.
-    const OURS: i64 = 2;
+    // The queries below, which are counted too. A prepared query is one transaction. An unprepared
+    // query would be three: it is prepared, executed and closed.
+    const OURS: i64 = 4;
     asleep(fixture).await;
+    let run = fixture.plain.prepare(RUN).await.unwrap();
+    let heartbeats = fixture.plain.prepare(HEARTBEATS).await.unwrap();
+    let count = async |query: &Statement| -> i64 {
+        let row = fixture.plain.query_one(query, &[]).await;
+        row.unwrap().get(0)
+    };
     // Sessions report their statistics late, so the first intervals contain what was before.
     let patience = Patience::within(6 * PATIENCE);
     loop {
-        let heartbeats = fixture.count(HEARTBEATS).await;
-        let (began, run) = (Instant::now(), fixture.count(RUN).await);
+        let heard = count(&heartbeats).await;
+        let (began, before) = (Instant::now(), count(&run).await);
         pace(Duration::from_secs(10)).await;
-        let (run_so_far, seconds) = (fixture.count(RUN).await, seconds_since(began));
+        let (after, seconds) = (count(&run).await, seconds_since(began));
         // The heartbeats prove that the relay lives. On a busy machine they come late.
-        let heartbeats = fixture.count(HEARTBEATS).await - heartbeats;
-        if heartbeats >= 4 && run_so_far - run - OURS <= 3 * seconds {
-            return (run_so_far, Instant::now());
+        let heard = count(&heartbeats).await - heard;
+        if heard >= 4 && after - before - OURS <= 3 * seconds {
+            return (after, Instant::now());
         }
         patience.pause().await;
     }
