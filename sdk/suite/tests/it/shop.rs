@@ -3,21 +3,23 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use hapax::Random;
 use hapax_postgres::{Postgres, Settings, tokio_postgres::Client};
 use hapax_testkit::{
-    clock::system_clock,
+    clock::{seeded_random, system_clock},
     http::{HttpAnswer, HttpClient},
     postgres::{Database, connect, server},
     wait::Patience,
 };
 
-use crate::service::{Language, Service};
+use crate::{kind::Kind, service::Service};
 
 /// The time limit of every wait, long enough for a busy machine.
 pub(crate) const LONG: Duration = Duration::from_mins(1);
+/// The tenant of all orders.
+pub(crate) const TENANT: &str = "alice";
 
-const TABLES: &str = include_str!("../../migrations/0001_shop.sql");
+const TABLES: &str = include_str!("../../../../examples/sql-contract/migrations/0001_shop.sql");
+const CREDENTIAL: &str = "Bearer alice";
 
 pub(crate) struct Shop {
     pub(crate) services: Vec<Service>,
@@ -26,31 +28,70 @@ pub(crate) struct Shop {
     database: Database,
 }
 
+/// Creates a database with the tables of Hapax and of the services.
+pub(crate) async fn database() -> Database {
+    let database = Database::fresh().await;
+    let settings = Settings::new(database.url(), system_clock(), seeded_random(0));
+    let store = Postgres::open(settings).await.expect("a new schema");
+    store.close();
+    let client = database.client().await;
+    client.batch_execute(TABLES).await.expect("the tables");
+    database
+}
+
 impl Shop {
-    /// Creates a database, and starts a process for each of `languages`.
-    pub(crate) async fn open(languages: &[Language]) -> Self {
-        let database = Database::fresh().await;
-        let settings = Settings::new(database.url(), system_clock(), Random::new(|| 0));
-        let store = Postgres::open(settings).await.expect("a new schema");
-        store.close();
+    /// Creates a database, and starts a process for each of `kinds`.
+    pub(crate) async fn open(kinds: &[Kind]) -> Self {
+        let database = database().await;
+        let url = database.url();
+        Self::on(database, &url, kinds).await
+    }
+
+    /// Starts a process for each of `kinds`. They reach the database at `url`.
+    pub(crate) async fn on(database: Database, url: &str, kinds: &[Kind]) -> Self {
         let client = database.client().await;
-        client.batch_execute(TABLES).await.expect("the tables");
-        let start = |(number, language)| {
-            Service::start(language, &database.url(), &format!("shop{number}"))
-        };
-        let services = languages.iter().copied().enumerate().map(start).collect();
-        let shop = Self {
+        let start = |(number, kind)| Service::start(kind, url, &format!("shop{number}"));
+        let services = kinds.iter().copied().enumerate().map(start).collect();
+        let mut shop = Self {
             services,
             client,
             http: HttpClient::new(),
             database,
         };
-        join_all(shop.urls().iter().map(|url| shop.is_up(url))).await;
+        shop.are_up().await;
         shop
     }
 
+    /// Waits until every service responds.
+    pub(crate) async fn are_up(&mut self) {
+        let http = &self.http;
+        let waits = self.services.iter_mut().map(|service| async move {
+            let patience = Patience::within(LONG);
+            while http.get(&service.url).await.is_err() {
+                assert!(!service.has_ended(), "{}", service.log());
+                patience.pause().await;
+            }
+        });
+        join_all(waits).await;
+    }
+
+    /// Kills the service with SIGKILL, and starts it again on the same port.
+    pub(crate) fn kill_and_restart(&mut self, name: &str) {
+        let mut services = self.services.iter_mut();
+        let service = services.find(|service| service.name == name);
+        let service = service.expect("a service has this name");
+        service.kill();
+        service.start_again();
+    }
+
     pub(crate) fn urls(&self) -> Vec<String> {
-        self.services.iter().map(|it| it.url.clone()).collect()
+        let urls = self.services.iter().map(|service| service.url.clone());
+        urls.collect()
+    }
+
+    /// The URL of the database.
+    pub(crate) fn database_url(&self) -> String {
+        self.database.url()
     }
 
     pub(crate) async fn another_client(&self) -> Client {
@@ -63,13 +104,6 @@ impl Shop {
         let alter = format!("ALTER DATABASE {name} ALLOW_CONNECTIONS {allow}");
         let server = connect(&server()).await;
         server.batch_execute(&alter).await.expect("valid DDL");
-    }
-
-    async fn is_up(&self, url: &str) {
-        let patience = Patience::within(LONG);
-        while self.http.get(url).await.is_err() {
-            patience.pause().await;
-        }
     }
 
     /// Posts an order once.
@@ -85,7 +119,8 @@ impl Shop {
     }
 
     /// Checks that there are `count` orders, events and stored responses.
-    pub(crate) async fn check_effects(&self, count: i64) {
+    pub(crate) async fn check_effects(&self, count: usize) {
+        let expected = i64::try_from(count).expect("few");
         for (what, sql) in [
             ("orders", "SELECT count(*) FROM shop_order"),
             ("events", "SELECT count(*) FROM hapax.outbox_event"),
@@ -95,15 +130,22 @@ impl Shop {
                 "SELECT count(*) FROM hapax.outbox_event JOIN shop_order AS o ON o.id = aggregate_id",
             ),
         ] {
-            assert_eq!(self.count(sql).await, count, "{what}");
+            assert_eq!(self.count(sql).await, expected, "{what}");
         }
     }
 }
 
-async fn order_once(http: &HttpClient, url: &str, key: &str, body: &str) -> Option<HttpAnswer> {
+/// Posts an order once. The result is absent if there is no complete response.
+pub(crate) async fn order_once(
+    http: &HttpClient,
+    url: &str,
+    key: &str,
+    body: &str,
+) -> Option<HttpAnswer> {
     let headers = [
         ("idempotency-key", key),
         ("content-type", "application/json"),
+        ("authorization", CREDENTIAL),
     ];
     let url = format!("{url}/orders");
     http.post(&url, &headers, body.to_owned()).await.ok()

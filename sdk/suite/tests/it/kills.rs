@@ -12,25 +12,25 @@ use hapax_testkit::{http::HttpClient, wait::Patience};
 use tokio::task::JoinSet;
 
 use crate::{
-    service::Language,
+    kind::{EXPRESS, FASTAPI, Kind},
     shop::{LONG, Shop, body, order_until_answered},
 };
 
-const KILLS: usize = 20;
+const KILLS: usize = 12;
 const CLIENTS: usize = 6;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_killed_in_mid_transaction_loses_nothing_and_repeats_nothing() {
-    check_kills(Language::Python).await;
+async fn fastapi_killed_in_mid_transaction_loses_nothing_and_repeats_nothing() {
+    check_kills(FASTAPI).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn node_killed_in_mid_transaction_loses_nothing_and_repeats_nothing() {
-    check_kills(Language::Node).await;
+async fn express_killed_in_mid_transaction_loses_nothing_and_repeats_nothing() {
+    check_kills(EXPRESS).await;
 }
 
-async fn check_kills(language: Language) {
-    let mut shop = Shop::open(&[language; 2]).await;
+async fn check_kills(kind: Kind) {
+    let mut shop = Shop::open(&[kind; 2]).await;
     let load = Load::start(&shop);
     for kill in 0..KILLS {
         let victim = in_mid_transaction(&shop).await;
@@ -38,14 +38,12 @@ async fn check_kills(language: Language) {
             // The process keeps running, but its sessions are closed.
             cut_sessions(&shop, &victim).await;
         } else {
-            let service = shop.services.iter_mut().find(|it| it.name == victim);
-            service.expect("a session of a service").kill_and_restart();
+            shop.kill_and_restart(&victim);
         }
         load.goes_on().await;
     }
     let answered = load.stop().await;
-    shop.check_effects(i64::try_from(answered.len()).expect("few"))
-        .await;
+    shop.check_effects(answered.len()).await;
     for (item, order) in answered {
         let sql = "SELECT count(*) FROM shop_order WHERE item = $1 AND id = $2";
         let found = shop.client.query_one(sql, &[&item, &order]).await;

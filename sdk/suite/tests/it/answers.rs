@@ -1,24 +1,24 @@
 //! Responses in each case of the HTTP contract; hostile requests never get a 500.
 
-use hapax_testkit::wait::Patience;
+use hapax_testkit::{http::HttpAnswer, wait::Patience};
 
 use crate::{
-    service::Language,
+    kind::{EXPRESS, FASTAPI, Kind},
     shop::{LONG, Shop, body, order_until_answered},
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn python_answers_by_the_http_contract() {
-    check_answers(Language::Python).await;
+async fn express_answers_by_the_http_contract() {
+    check_answers(EXPRESS).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn node_answers_by_the_http_contract() {
-    check_answers(Language::Node).await;
+async fn fastapi_answers_by_the_http_contract() {
+    check_answers(FASTAPI).await;
 }
 
-async fn check_answers(language: Language) {
-    let shop = Shop::open(&[language]).await;
+async fn check_answers(kind: Kind) {
+    let shop = Shop::open(&[kind]).await;
     check_replay(&shop).await;
     check_refusal(&shop).await;
     check_correction(&shop).await;
@@ -60,6 +60,7 @@ async fn check_conditions(shop: &Shop) {
         let headers = [
             ("idempotency-key", "conditional"),
             ("content-type", "application/json"),
+            ("authorization", "Bearer alice"),
             ("if-match", condition),
         ];
         let sent = shop.http.post(&url, &headers, body("socks", 1)).await;
@@ -99,23 +100,21 @@ async fn check_correction(shop: &Shop) {
     );
 }
 
-/// Checks that a duplicate gets `Retry-After` while another transaction holds the key, and then
-/// runs.
 /// Checks that a request whose key another transaction has is in progress, and a mismatch if that
 /// transaction runs another payload. The lock alone does not show a payload.
 async fn check_in_progress(shop: &Shop) {
     let mut other = shop.another_client().await;
-    let lock = "SELECT pg_advisory_xact_lock(hapax.key_lock('demo', 'POST /orders', 'busy'))";
-    let claim = "SELECT hapax.claim('demo', 'POST /orders', 'busy', sha256('x'))";
-    for (runs, code, retry_after) in [
-        (lock, "CONFLICT.idempotency.in_progress", Some("1")),
-        (claim, "CONFLICT.idempotency.payload_mismatch", None),
+    let lock = "SELECT pg_advisory_xact_lock(hapax.key_lock('alice', 'POST /orders', 'busy'))";
+    let claim = "SELECT hapax.claim('alice', 'POST /orders', 'busy', sha256('x'))";
+    for (runs, code, is_retryable) in [
+        (lock, "CONFLICT.idempotency.in_progress", true),
+        (claim, "CONFLICT.idempotency.payload_mismatch", false),
     ] {
         let tx = other.transaction().await.expect("a transaction");
         tx.query(runs, &[]).await.expect("the key is free");
         let busy = shop.order(0, "busy", &body("socks", 1)).await;
         check_problem(&busy, 409, code);
-        assert_eq!(busy.header("retry-after"), retry_after);
+        assert_eq!(busy.header("retry-after").is_some(), is_retryable, "{code}");
         tx.rollback().await.expect("a rollback");
     }
     let patience = Patience::within(LONG);
@@ -142,10 +141,11 @@ async fn check_keys(shop: &Shop) {
         assert_eq!(refused.header("idempotency-key"), None, "{bad}");
     }
     let url = format!("{}/orders", shop.urls()[0]);
-    let without = shop.http.post(&url, &[], body("socks", 1)).await;
+    let json = ("content-type", "application/json");
+    let without = shop.http.post(&url, &[json], body("socks", 1)).await;
     let without = without.expect("the service responds");
     check_problem(&without, 400, "VALIDATION.idempotency_key.missing");
-    let twice = [("idempotency-key", "a"), ("idempotency-key", "b")];
+    let twice = [("idempotency-key", "a"), ("idempotency-key", "b"), json];
     let twice = shop.http.post(&url, &twice, body("socks", 1)).await;
     let twice = twice.expect("the service responds");
     check_problem(&twice, 400, "VALIDATION.idempotency_key.invalid");
@@ -195,7 +195,7 @@ async fn check_dead_database(shop: &Shop) {
         .expect("the sessions can be terminated");
     let refused = shop.order(0, "dead", &body("socks", 1)).await;
     check_problem(&refused, 503, "DEPENDENCY.unavailable");
-    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert!(refused.header("retry-after").is_some());
     shop.allow_connections(true).await;
     let urls = shop.urls();
     let answer = order_until_answered(&shop.http, &urls, 0, "dead", &body("socks", 1)).await;
@@ -203,7 +203,7 @@ async fn check_dead_database(shop: &Shop) {
 }
 
 #[track_caller]
-pub(crate) fn check_problem(answer: &hapax_testkit::http::HttpAnswer, status: u16, code: &str) {
+pub(crate) fn check_problem(answer: &HttpAnswer, status: u16, code: &str) {
     assert_eq!(answer.status, status, "{}", answer.text());
     assert_eq!(
         answer.header("content-type"),
