@@ -6,10 +6,14 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as pause } from "node:timers/promises";
 import { Problem } from "hapax";
+import { Inbox } from "hapax/inbox";
 import pg from "pg";
 
 /** Connections of a driver. */
 export const CONNECTIONS = 8;
+
+/** The secret with which the relay of the tests signs. */
+const SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 /** Opens a pool of pg. */
 export function openPool(url, max = CONNECTIONS) {
@@ -25,7 +29,8 @@ export class Shop {
   constructor(url, driver) {
     this.database = driver.database;
     this.insert = driver.insert;
-    this.pool = openPool(url, 2);
+    this.pool = openPool(url, 4);
+    this.inbox = new Inbox(this.pool, { consumer: "ledger", sources: { bank: [SECRET] } });
     this.retentionMs = Number(process.env.HAPAX_RETENTION_S ?? 86_400) * 1_000;
   }
 
@@ -51,6 +56,15 @@ export class Shop {
   async orders(tenant) {
     const { rows } = await this.pool.query("SELECT id FROM shop_order WHERE tenant = $1", [tenant]);
     return { items: rows };
+  }
+
+  /** Accepts a webhook. `body` has the bytes that were sent. */
+  receive(headers, body) {
+    return this.inbox.receive({ source: "bank", headers, body }, async (tx, message) => {
+      const { amount } = message.json().data;
+      await tx.query("INSERT INTO ledger_entry (message_id, amount) VALUES ($1, $2)", [message.id, amount]);
+      return "entered";
+    });
   }
 }
 

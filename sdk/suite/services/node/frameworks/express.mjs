@@ -14,6 +14,10 @@ export function start(shop, port) {
   app.get("/orders", async (request, response) => {
     response.json(await shop.orders(tenant(request)));
   });
+  app.post("/webhooks", express.raw({ type: () => true }), async (request, response) => {
+    const reply = await shop.receive(request.headers, request.body);
+    response.writeHead(reply.status, reply.headers).end(reply.body);
+  });
   app.use(problems());
   app.listen(port, "127.0.0.1");
 }

@@ -13,5 +13,13 @@ export async function start(shop, port) {
     return reply.code(201).header("location", `/orders/${order.id}`).send(order);
   });
   app.get("/orders", (request) => shop.orders(tenant(request)));
+  app.register(async (webhooks) => {
+    webhooks.removeAllContentTypeParsers();
+    webhooks.addContentTypeParser("*", { parseAs: "buffer" }, (_request, body, done) => done(null, body));
+    webhooks.post("/webhooks", async (request, reply) => {
+      const { status, headers, body } = await shop.receive(request.headers, request.body);
+      return reply.code(status).headers(headers).send(body);
+    });
+  });
   await app.listen({ port, host: "127.0.0.1" });
 }

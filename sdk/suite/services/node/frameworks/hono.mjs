@@ -14,5 +14,10 @@ export function start(shop, port) {
     return c.json(order, 201, { location: `/orders/${order.id}` });
   });
   app.get("/orders", async (c) => c.json(await shop.orders(tenant(c))));
+  app.post("/webhooks", async (c) => {
+    const received = new Uint8Array(await c.req.arrayBuffer());
+    const { status, headers, body } = await shop.receive(c.req.raw.headers, received);
+    return new Response(body, { status, headers });
+  });
   serve({ fetch: app.fetch, port, hostname: "127.0.0.1" });
 }

@@ -1,6 +1,6 @@
 // Nest without a compiler: each decorator is called as a function.
 import "reflect-metadata";
-import { Body, Controller, Get, Headers, Module, Post, Res, UseInterceptors } from "@nestjs/common";
+import { Body, Controller, Get, Headers, Module, Post, Req, Res, UseInterceptors } from "@nestjs/common";
 import { NestFactory } from "@nestjs/core";
 import { hapax, HapaxTx, Problems } from "hapax/nest";
 import { tenantOf } from "../shop.mjs";
@@ -18,12 +18,20 @@ export async function start(shop, port, adapter) {
     list(authorization) {
       return shop.orders(tenantOf(authorization));
     }
+
+    async receive(request, response) {
+      const { status, headers, body } = await shop.receive(request.headers, request.rawBody);
+      response.status(status);
+      for (const [name, value] of Object.entries(headers)) response.header(name, value);
+      response.send(body);
+    }
   }
   const protect = hapax(shop.database, { tenant, retentionMs: shop.retentionMs });
   decorate(Orders, "create", [Post("orders"), UseInterceptors(protect)], [
     HapaxTx(), Body(), Headers("authorization"), Res({ passthrough: true }),
   ]);
   decorate(Orders, "list", [Get("orders")], [Headers("authorization")]);
+  decorate(Orders, "receive", [Post("webhooks")], [Req(), Res()]);
   Controller()(Orders);
 
   class App {}

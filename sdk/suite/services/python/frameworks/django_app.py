@@ -6,10 +6,11 @@ import django
 import waitress
 from django.conf import settings
 from django.core.wsgi import get_wsgi_application
-from django.http import JsonResponse
+from django.http import HttpResponse, JsonResponse
 from django.urls import path
 from psycopg.conninfo import conninfo_to_dict
 
+import ledger
 import reads
 import shop
 
@@ -62,7 +63,12 @@ def routes(driver):
             return create(request)
         return JsonResponse(reads.orders_sync(tenant(request)))
 
-    sys.modules[__name__].urlpatterns = [path("orders", orders)]
+    def webhook(request):
+        status, headers, body = ledger.receive_sync(request.headers, request.body)
+        return HttpResponse(body, status=status, headers=headers)
+
+    urls = [path("orders", orders), path("webhooks", webhook)]
+    sys.modules[__name__].urlpatterns = urls
 
 
 def tenant(request):

@@ -3,9 +3,10 @@
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 
+import ledger
 import reads
 import shop
 from frameworks import lazy
@@ -51,6 +52,11 @@ def build(driver, engine):
     @app.get("/orders")
     async def orders(request: Request) -> dict[str, Any]:
         return await reads.orders(tenant(request))
+
+    @app.post("/webhooks")
+    async def webhook(request: Request) -> Response:
+        status, headers, body = await ledger.receive(request.headers, await request.body())
+        return Response(body, status, headers)
 
     return app
 

@@ -3,6 +3,7 @@
 import waitress
 from flask import Flask, jsonify, request
 
+import ledger
 import reads
 import shop
 from hapax.flask import Hapax
@@ -28,6 +29,11 @@ def build(driver):
     @app.get("/orders")
     def orders():
         return reads.orders_sync(tenant(request))
+
+    @app.post("/webhooks")
+    def webhook():
+        status, headers, body = ledger.receive_sync(request.headers, request.get_data())
+        return body, status, headers
 
     return app
 

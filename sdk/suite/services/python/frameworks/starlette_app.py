@@ -3,9 +3,10 @@
 import contextlib
 
 from starlette.applications import Starlette
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+import ledger
 import reads
 import shop
 from frameworks import lazy
@@ -27,6 +28,10 @@ def build(driver, engine):
     async def orders(request):
         return JSONResponse(await reads.orders(tenant(request)))
 
+    async def webhook(request):
+        status, headers, body = await ledger.receive(request.headers, await request.body())
+        return Response(body, status, headers)
+
     @contextlib.asynccontextmanager
     async def lifespan(_):
         async with reads.pool:
@@ -35,6 +40,7 @@ def build(driver, engine):
     routes = [
         Route("/orders", create, methods=["POST"]),
         Route("/orders", orders, methods=["GET"]),
+        Route("/webhooks", webhook, methods=["POST"]),
     ]
     app = Starlette(routes=routes, lifespan=lifespan)
     hapax.install(app)
