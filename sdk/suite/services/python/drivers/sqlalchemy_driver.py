@@ -12,18 +12,19 @@ IS_ASYNC = True
 
 
 async def engine():
-    # As SQLAlchemy's documentation advises for a pooler in transaction mode.
-    unprepared = {
+    url = make_url(URL).set(drivername="postgresql+asyncpg")
+    query = dict(url.query)
+    options = {
+        # As SQLAlchemy's documentation advises for a pooler in transaction mode.
         "statement_cache_size": 0,
         "prepared_statement_cache_size": 0,
         "prepared_statement_name_func": lambda: f"__{uuid.uuid4()}__",
+        # SQLAlchemy passes the query of a URL to asyncpg, which has other names.
+        "server_settings": {"application_name": query.get("application_name", "shop")},
+        "ssl": query.get("sslmode"),
     }
     engine = create_async_engine(
-        make_url(URL).set(drivername="postgresql+asyncpg"),
-        connect_args=unprepared,
-        pool_size=CONNECTIONS,
-        max_overflow=0,
-        pool_timeout=5,
+        url.set(query={}), connect_args=options, pool_size=CONNECTIONS, max_overflow=0, pool_timeout=5
     )
     return async_sessionmaker(engine, expire_on_commit=False)
 

@@ -1,5 +1,6 @@
 """The table of orders for SQLAlchemy's ORM."""
 
+from sqlalchemy import BigInteger
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 
@@ -15,4 +16,4 @@ class ShopOrder(Base):
     id: Mapped[str] = mapped_column(primary_key=True)
     tenant: Mapped[str]
     item: Mapped[str]
-    amount: Mapped[int]
+    amount: Mapped[int] = mapped_column(BigInteger)
