@@ -1,5 +1,5 @@
-//! Packages of the tests: Python and Node for the examples of the SQL contract, for probing the HTTP
-//! APIs, and for decoding OTLP, and a PostgreSQL with failover slots.
+//! Packages of the tests: Python for probing the HTTP APIs and for decoding OTLP, the packages of this
+//! project with what their services need, and a PostgreSQL with failover slots.
 //!
 //! The packages are pinned. They are installed in folders under the target directory, and installed
 //! again when their list changes. Python and Node must be installed: no test is skipped because
@@ -15,19 +15,14 @@ use anyhow::{Context as _, bail};
 
 use crate::{
     metadata::metadata,
-    postgres,
+    postgres, sdk,
     tool::{self, Tool},
 };
 
-const TOOLS: &[Tool] = &[
-    Tool::new(
-        "python3 -m pip --version",
-        "apt-get install python3 python3-pip",
-    ),
-    Tool::new("node --version", "apt-get install nodejs"),
-    Tool::new("npm --version", "apt-get install npm"),
-];
-const SOURCES: &str = "examples/sql-contract";
+const TOOLS: &[Tool] = &[Tool::new(
+    "python3 -m pip --version",
+    "apt-get install python3 python3-pip",
+)];
 /// Packages that probe the HTTP APIs: schemathesis and its dependencies.
 const PROBER: &str = "crates/hapax-testkit/prober/requirements.txt";
 /// Packages that decode the spans that the tests export.
@@ -44,20 +39,17 @@ const MARK: &str = "installed";
 /// Installs all packages that the tests need.
 pub(crate) fn install(root: &Path) -> anyhow::Result<()> {
     tool::require(TOOLS)?;
+    sdk::install(root)?;
     let target = target()?;
     python(&root.join(PROBER), &target.join("prober"))?;
     python(&root.join(COLLECTOR), &target.join("otlp"))?;
     python(&root.join(ORACLES), &target.join("oracles"))?;
-    postgres::link_failover(&target.join("postgresql-17"))?;
-    let (sources, target) = (root.join(SOURCES), target.join("sql-contract"));
-    let list = sources.join("python/requirements.txt");
-    python(&list, &target.join("python"))?;
-    node(&sources.join("node"), &target.join("node"))
+    postgres::link_failover(&target.join("postgresql-17"))
 }
 
 /// Installs the packages that the receivers of the torture test need.
 pub(crate) fn oracles(root: &Path) -> anyhow::Result<()> {
-    tool::require(&TOOLS[..1])?;
+    tool::require(TOOLS)?;
     python(&root.join(ORACLES), &target()?.join("oracles"))
 }
 
@@ -72,7 +64,7 @@ pub(crate) fn helm(root: &Path) -> anyhow::Result<PathBuf> {
 }
 
 fn installed(list: &Path, name: &str) -> anyhow::Result<PathBuf> {
-    tool::require(&TOOLS[..1])?;
+    tool::require(TOOLS)?;
     let folder = target()?.join(name);
     python(list, &folder)?;
     Ok(folder)
@@ -101,7 +93,8 @@ pub(crate) fn target() -> anyhow::Result<PathBuf> {
     target.context("cargo metadata names no target directory")
 }
 
-fn python(list: &Path, folder: &Path) -> anyhow::Result<()> {
+/// Installs a list of packages of Python into a folder.
+pub(crate) fn python(list: &Path, folder: &Path) -> anyhow::Result<()> {
     once(list, folder, || {
         let mut pip = Command::new("python3");
         pip.args(["-m", "pip", "install", "--quiet", "--no-input"])
@@ -112,28 +105,6 @@ fn python(list: &Path, folder: &Path) -> anyhow::Result<()> {
             .arg(list);
         succeed(&mut pip)
     })
-}
-
-/// Node looks for packages in the folder of the sources, so the sources are copied to the packages.
-fn node(sources: &Path, folder: &Path) -> anyhow::Result<()> {
-    let list = sources.join("package-lock.json");
-    once(&list, folder, || {
-        for file in ["package.json", "package-lock.json"] {
-            fs::copy(sources.join(file), folder.join(file))?;
-        }
-        let mut npm = Command::new("npm");
-        npm.args(["ci", "--silent", "--no-audit", "--no-fund", "--no-progress"])
-            .current_dir(folder);
-        succeed(&mut npm)
-    })?;
-    for entry in fs::read_dir(sources)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "js") {
-            let name = path.file_name().context("a file has a name")?;
-            fs::copy(&path, folder.join(name))?;
-        }
-    }
-    Ok(())
 }
 
 /// Installs into an empty folder, unless this list is already installed there.
