@@ -23,7 +23,7 @@ app.disable("x-powered-by");
 
 // A real service takes the tenant from its authentication: the principal's stable id.
 app.post("/orders", hapax(pool, { tenant: "demo" }), async (req, res) => {
-  const { item, amount } = req.body;
+  const { item, amount } = req.body ?? {};
   if (typeof item !== "string" || item.length < 1 || item.length > 100) {
     throw new Problem("VALIDATION.member", "must be a name of 1 to 100 characters", { member: "item" });
   }

@@ -35,7 +35,8 @@ export class Shop {
   }
 
   /** Runs in the transaction that has claimed the key. */
-  async createOrder(tx, tenant, { item, amount, slow_ms: slowMs = 0 }) {
+  async createOrder(tx, tenant, body) {
+    const { item, amount, slow_ms: slowMs = 0 } = body ?? {};
     if (typeof item !== "string" || !/^[\p{L}\p{N}\p{P} ]{1,100}$/u.test(item)) {
       throw new Problem("VALIDATION.member", "must be a name of 1 to 100 characters", { member: "item" });
     }

@@ -30,7 +30,7 @@ def tenant_of(authorization: str | None) -> str:
 
 def order_of(body: bytes, tenant: str) -> tuple[dict[str, Any], float]:
     """Parse an order. Return its row, and how many seconds its handler takes."""
-    sent = json.loads(body)
+    sent = json.loads(body or b"null")
     if not isinstance(sent, dict):
         raise Problem(codes.JSON_INVALID, "the body is not an object")
     item, amount = sent.get("item"), sent.get("amount")
