@@ -17,7 +17,7 @@ async fn fastapi_answers_by_the_http_contract() {
     check_answers(FASTAPI).await;
 }
 
-async fn check_answers(kind: Kind) {
+pub(crate) async fn check_answers(kind: Kind) {
     let shop = Shop::open(&[kind]).await;
     check_replay(&shop).await;
     check_refusal(&shop).await;

@@ -5,6 +5,7 @@
 use std::{fs, path::Path};
 
 use crate::{
+    answers::check_answers,
     commits::check_commits,
     failures::{check_throws, check_violations},
     kind::{Kind, Language},
@@ -50,6 +51,7 @@ kinds! {
 fn check_kind(kind: Kind) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
+        check_answers(kind).await;
         check_throws(kind).await;
         check_violations(kind).await;
         check_commits(kind).await;

@@ -10,7 +10,7 @@ export function start(shop, port) {
   app.onError(problems);
   const protect = hapax(shop.database, { tenant, retentionMs: shop.retentionMs });
   app.post("/orders", protect, async (c) => {
-    const order = await shop.createOrder(c.get("tx"), tenant(c), await c.req.json());
+    const order = await shop.createOrder(c.get("tx"), tenant(c), await c.req.json().catch(() => undefined));
     return c.json(order, 201, { location: `/orders/${order.id}` });
   });
   app.get("/orders", async (c) => c.json(await shop.orders(tenant(c))));
