@@ -9,9 +9,9 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use crate::{
-    contract, fuzz, instructions,
+    fuzz, instructions,
     metadata::metadata,
-    package, postgres, publish, services,
+    package, packages, postgres, publish, sdk, services,
     step::{Steps, call, call_with, from_a_shell},
     tidy,
     tool::{self, NEXTEST},
@@ -117,10 +117,11 @@ fn run_tests(steps: &mut Steps, root: &Path, long: bool) -> anyhow::Result<()> {
         "cargo build --workspace --all-targets --all-features",
     )?;
     steps.run("walkthrough", || walkthrough::walk(root))?;
-    steps.run("packages", || contract::install(root))?;
+    steps.run("packages", || packages::install(root))?;
     let server = postgres::for_tests()?;
+    sdk::check(steps, root, server.as_ref())?;
     if let Some(server) = &server {
-        server.stock(&contract::target()?.join("debug/hapax"))?;
+        server.stock(&packages::target()?.join("debug/hapax"))?;
     }
     let _services = services::for_tests()?;
     let environment = postgres::environment(server.as_ref());
@@ -138,7 +139,7 @@ fn run_tests(steps: &mut Steps, root: &Path, long: bool) -> anyhow::Result<()> {
     let some = |which: &str| {
         format!("cargo nextest run --workspace --all-targets --all-features -E {which}")
     };
-    let most = some(&format!("all()-({LONG})-({WHOLE})"));
+    let most = some(&format!("all()-({LONG})-({WHOLE})-({})", sdk::WHOLE));
     steps.run("tests", || call_with(&most, &environment))?;
     if long {
         let rest = some(LONG);
@@ -159,16 +160,6 @@ pub(crate) fn probe(steps: &mut Steps) -> anyhow::Result<()> {
 pub(crate) fn walk(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
     steps.call("build", "cargo build --package shop")?;
     steps.run("walkthrough", || walkthrough::walk(root))
-}
-
-/// Tests the examples in other languages.
-pub(crate) fn contract(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
-    steps.run("packages", || contract::install(root))?;
-    let server = postgres::for_tests()?;
-    let environment = postgres::environment(server.as_ref());
-    steps.run("tests", || {
-        call_with("cargo test --package sql-contract", &environment)
-    })
 }
 
 /// Runs the benchmarks.

@@ -32,7 +32,8 @@ mod tool;
 mod tree;
 mod tidy;
 mod walkthrough;
-mod contract;
+mod packages;
+mod sdk;
 mod instructions;
 mod peers;
 mod probe;
@@ -55,7 +56,10 @@ cargo x TASK
             not the longest ones: brokers, fleet, fuzz and bench; test --embedded: those that need
             no server, no browser and no Python
   walk      only the commands of the README and the tutorial, against a running shop
-  contract  only the examples in other languages, on PostgreSQL
+  sdk       the packages for TypeScript and Python: their linters and tests, their archives, and
+            services with them under the probe, kills and faults; sdk --all: with every framework
+            and every driver
+  packages  installs what the tests need from PyPI and npm
   features  checks each package alone, without features and with each single feature; not part of
             the gate
   matrix    tests the PostgreSQL store on every version and over every kind of connection;
@@ -115,6 +119,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
             "package",
             "peers",
             "probe",
+            "sdk",
             "test",
             "torture",
         ]
@@ -128,7 +133,8 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         "features" => gate::features(&mut steps)?,
         "test" => gate::test(&mut steps, &root, rest)?,
         "walk" => gate::walk(&mut steps, &root)?,
-        "contract" => gate::contract(&mut steps, &root)?,
+        "sdk" => sdk::sdk(&mut steps, &root, rest)?,
+        "packages" => steps.run("packages", || packages::install(&root))?,
         "matrix" => matrix::matrix(&mut steps, rest)?,
         "brokers" => torture::brokers(&root, rest)?,
         "money" => torture::money(&root)?,

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-use crate::{contract, mutants, step::from_a_shell};
+use crate::{mutants, packages, step::from_a_shell};
 
 const BUILD: &str = "build --quiet -p torture -p shop -p hapax-server -p providers";
 /// Has the same features as the steps before it in the gate, so that the dependencies are compiled.
@@ -30,7 +30,7 @@ const RELEASE: &str = "--release";
 /// Builds and runs `torture`. The arguments are those of `torture run`; or the name of another
 /// command and its arguments; or `upgrade`, a revision, and the arguments of `torture run`.
 pub(crate) fn torture(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
-    contract::oracles(root)?;
+    packages::oracles(root)?;
     let (part, rest) = match arguments.split_first() {
         Some((part, rest)) if PARTS.contains(&part.as_str()) => (part.as_str(), rest),
         Some((part, rest)) if part == "upgrade" => return upgrade(root, rest),
@@ -50,7 +50,7 @@ pub(crate) fn torture(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     let folder = if part == "bugs" || rest.iter().any(is_bug) {
         seeded(root)?
     } else {
-        let folder = contract::target()?;
+        let folder = packages::target()?;
         cargo(&line, root, &folder)?;
         folder
     };
@@ -90,7 +90,7 @@ pub(crate) fn fleet(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
 
 /// Builds the copy that contains the seeded bugs, and returns its target directory.
 pub(crate) fn seeded(root: &Path) -> anyhow::Result<PathBuf> {
-    let folder = contract::target()?.join(SEEDED);
+    let folder = packages::target()?.join(SEEDED);
     let source = folder.join("source");
     mutants::copy(root, &source)?;
     cargo(BUILD, &source, &folder)?;
@@ -100,7 +100,7 @@ pub(crate) fn seeded(root: &Path) -> anyhow::Result<PathBuf> {
 /// Compiles the copy that contains the seeded bugs, in the target directory of the project, which
 /// has the dependencies already.
 pub(crate) fn check_mutants(root: &Path) -> anyhow::Result<()> {
-    let folder = contract::target()?;
+    let folder = packages::target()?;
     let source = folder.join(SEEDED).join("source");
     mutants::copy(root, &source)?;
     cargo(CHECK, &source, &folder)
@@ -135,7 +135,7 @@ fn upgrade(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
         .args(["checkout", "--quiet", "--detach", revision]);
     succeeds(checkout, "cannot check out the revision")?;
     cargo(BUILD, &sources, &folder)?;
-    let target = contract::target()?;
+    let target = packages::target()?;
     cargo(BUILD, root, &target)?;
     let previous = folder.join("debug").display().to_string();
     let flags = [rest, &["--previous".to_owned(), previous]].concat();

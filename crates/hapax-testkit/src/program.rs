@@ -237,7 +237,7 @@ pub fn packages(target_tmp: &str, name: &str) -> PathBuf {
     let packages = Path::new(target_tmp).join("..").join(name);
     assert!(
         packages.join("installed").exists(),
-        "the packages of {name} are not installed: run `cargo x contract` once"
+        "the packages of {name} are not installed: run `cargo x packages` once"
     );
     packages.canonicalize().expect("the folder exists")
 }

@@ -6,111 +6,88 @@
 DATABASE_URL names a database with the schema `hapax` and the tables of ../migrations.
 """
 
-import json
 import os
 import uuid
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from hashlib import sha256
+from typing import Annotated
 
-from fastapi import FastAPI, Request, Response
-from psycopg import AsyncConnection
+from fastapi import Depends, FastAPI, Request, Response
 from psycopg_pool import AsyncConnectionPool
+from pydantic import BaseModel, Field, ValidationError
 
-from idempotency import Problem, body_of, guarded, once
+from hapax import codes
+from hapax.fastapi import AsyncTx, Hapax, Problem
+from hapax.inbox import Acceptance, Inbox
 
-# Without prepared statements, no state stays on a connection between two transactions, so the
-# service also works through a pooler in transaction mode.
-pool = AsyncConnectionPool(
-    os.environ["DATABASE_URL"],
-    kwargs={"prepare_threshold": None},
-    min_size=2, max_size=10, timeout=5, open=False,
-)
+DEMO_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+INSERT_ORDER = "INSERT INTO shop_order (id, tenant, item, amount) VALUES (%s, %s, %s, %s)"
+INSERT_ENTRY = "INSERT INTO ledger_entry (message_id, amount) VALUES (%s, %s)"
+
+pool = AsyncConnectionPool(os.environ["DATABASE_URL"], min_size=2, max_size=10, timeout=5, open=False)
 
 
 @asynccontextmanager
-async def lifespan(_: FastAPI):
+async def lifespan(_: FastAPI) -> AsyncIterator[None]:
     async with pool:
         yield
 
 
 app = FastAPI(lifespan=lifespan)
-
-# The sources that may send webhooks. Message ids are unique only within their source, so the
-# source is part of a message's identity. Give each sender one name, and never change it.
-SOURCES = {"bank", "marketplace"}
-
-
-@app.post("/orders")
-async def post_order(request: Request) -> Response:
-    # A real service takes the tenant from its authentication: the principal's stable id.
-    return await once(pool, request, "demo", "POST /orders", create_order)
+# A real service takes the tenant from its authentication: the principal's stable id.
+hapax = Hapax(pool, tenant="demo")
+hapax.install(app)
 
 
-async def create_order(tx: AsyncConnection, tenant: str, body: bytes) -> Response:
-    """Runs in the transaction that claimed the key; it does not commit or call other systems."""
-    order = json_of(body)
-    item, amount = order.get("item"), order.get("amount")
-    if not (isinstance(item, str) and item.isprintable() and 0 < len(item) <= 100):
-        raise Problem("VALIDATION.member", "item must be a name of 1 to 100 characters")
-    if not is_amount(amount) or amount <= 0:
-        raise Problem("VALIDATION.member", "amount must be a positive integer")
+class NewOrder(BaseModel):
+    item: str = Field(min_length=1, max_length=100)
+    amount: int = Field(gt=0, lt=2**63)
 
-    order_id = f"ord_{uuid.uuid4()}"
-    await tx.execute(
-        "INSERT INTO shop_order (id, tenant, item, amount) VALUES (%s, %s, %s, %s)",
-        (order_id, tenant, item, amount),
-    )
-    if item == "sold out":
+
+class Order(NewOrder):
+    id: str
+
+
+@app.post("/orders", status_code=201)
+async def create_order(
+    new: NewOrder, response: Response, tx: Annotated[AsyncTx, Depends(hapax.transaction)]
+) -> Order:
+    order = Order(id=f"ord_{uuid.uuid4()}", **new.model_dump())
+    await tx.connection.execute(INSERT_ORDER, (order.id, tx.tenant, order.item, order.amount))
+    if order.item == "sold out":
         # A refusal: the response is stored, and the INSERT above is rolled back.
-        raise Problem("CONFLICT.state", "the item is sold out", status=409)
-    created = json.dumps({"id": order_id, "item": item, "amount": amount})
-    await tx.execute(
-        "SELECT hapax.emit('order.created', %s, 'order', %s)", (created, order_id)
-    )
-    return Response(created, 201, {"Location": f"/orders/{order_id}"}, "application/json")
+        raise Problem(codes.CONFLICT, "the item is sold out")
+    await tx.emit("order.created", order, aggregate=("order", order.id))
+    response.headers["Location"] = f"/orders/{order.id}"
+    return order  # sent after the commit
+
+
+inbox = Inbox("ledger", {"bank": [os.environ.get("BANK_SECRET", DEMO_SECRET)]})
+
+
+class Payment(BaseModel):
+    class Data(BaseModel):
+        amount: int
+
+    data: Data
 
 
 @app.post("/webhooks/{source}")
-@guarded
-async def post_webhook(request: Request) -> Response:
-    source = request.path_params["source"]
-    if source not in SOURCES:
-        raise Problem("NOT_FOUND", "this source is unknown", status=404)
-    # A real service verifies the signature first, with the key of this source.
-    body, message_id = await body_of(request), request.headers.get("webhook-id", "")
-    amount = json_of(body).get("amount")
-    if not (0 < len(message_id.encode()) <= 255 and is_amount(amount)):
-        raise Problem("VALIDATION.request", "a payment must have a webhook-id and an amount")
-    async with pool.connection() as tx:
-        taken = await tx.execute(
-            "SELECT hapax.accept('ledger', %s, %s, %s)",
-            (message_id, sha256(body).digest(), source),
-        )
-        (acceptance,) = await taken.fetchone()
-        if acceptance == "first":
-            await tx.execute(
-                "INSERT INTO ledger_entry (message_id, amount) VALUES (%s, %s)",
-                (message_id, amount),
-            )
-            await tx.execute(
-                "SELECT hapax.processed('ledger', %s, %s, 'entered')", (message_id, source)
-            )
-    # Acknowledge after the commit. If the process crashes between the two, the message is delivered
-    # again and is a duplicate.
-    if acceptance == "mismatch":
-        raise Problem("CONFLICT.inbox.payload_mismatch", "the id was used for another payload")
-    return Response(status_code=200)
-
-
-def json_of(body: bytes) -> dict:
+async def receive(source: str, request: Request) -> Response:
     try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        raise Problem("VALIDATION.json", "the body is not JSON") from None
-    if not isinstance(value, dict):
-        raise Problem("VALIDATION.json", "the body is not an object")
-    return value
+        message = inbox.verify(source, request.headers, await request.body())
+        payment = Payment.model_validate_json(message.body)
+        async with pool.connection() as connection:
+            if await inbox.accept(connection, message) is Acceptance.FIRST:
+                await connection.execute(INSERT_ENTRY, (message.id, payment.data.amount))
+                await inbox.processed(connection, message, "entered")
+    except ValidationError:
+        return refused(Problem(codes.REQUEST_INVALID, "a payment has an amount"))
+    except Problem as problem:
+        return refused(problem)
+    return Response(status_code=200)  # after the commit
 
 
-def is_amount(value: object) -> bool:
-    return type(value) is int and abs(value) < 2**63
+def refused(problem: Problem) -> Response:
+    refusal = problem.response()
+    return Response(refusal.body, refusal.status, dict(refusal.headers))

@@ -14,7 +14,7 @@ use std::{fs, path::Path, process::Command, thread};
 use anyhow::{Context as _, anyhow, bail};
 
 use crate::{
-    contract,
+    packages,
     step::call,
     tool::{self, VALGRIND},
 };
@@ -88,7 +88,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
 fn measure() -> anyhow::Result<Record> {
     tool::require(&[VALGRIND])?;
     call("cargo build --release --locked --package hot-paths")?;
-    let target = contract::target()?;
+    let target = packages::target()?;
     let program = target.join("release/hot-paths");
     let folder = target.join("instructions");
     fs::create_dir_all(&folder)?;

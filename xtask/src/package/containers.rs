@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use crate::{contract, port::free_port};
+use crate::{packages, port::free_port};
 
 const CONTAINERFILE: &str = "packaging/Containerfile";
 const COMPOSE: &str = "packaging/compose.yml";
@@ -49,7 +49,7 @@ pub(super) fn check(project: &Path, binary: &Path) -> anyhow::Result<()> {
     let containerfile = read(CONTAINERFILE)?;
     let cargo = read("Cargo.toml")?;
     let mut findings = images(&containerfile, &cargo);
-    let yaml = contract::yaml(&project.join(COMPOSE))?;
+    let yaml = packages::yaml(&project.join(COMPOSE))?;
     findings.extend(composition(&yaml, &containerfile, &read(EXAMPLE)?));
     ensure!(findings.is_empty(), "{}", findings.join("; "));
     for probe in probes(&containerfile)? {

@@ -12,7 +12,7 @@ use super::{
     manifest::{Peer, Registry},
     running,
 };
-use crate::contract;
+use crate::packages;
 
 const LIMIT: Duration = Duration::from_mins(10);
 const BUILD_LIMIT: Duration = Duration::from_mins(30);
@@ -26,7 +26,7 @@ pub(super) fn install(folders: &Folders, peer: &Peer) -> anyhow::Result<()> {
         running::succeed("cargo build", build, &output, BUILD_LIMIT)?;
         return Ok(());
     }
-    contract::once(&folders.root.join(MANIFEST), &folder, || {
+    packages::once(&folders.root.join(MANIFEST), &folder, || {
         if peer.registry == Registry::Npm {
             // Without this file, npm would install into a folder above that has one.
             fs::write(folder.join("package.json"), "{\"private\": true}\n")?;

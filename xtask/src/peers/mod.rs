@@ -29,7 +29,7 @@ use self::{
     running::Running,
 };
 use crate::{
-    contract,
+    packages,
     tool::{self, Tool},
 };
 
@@ -100,7 +100,7 @@ pub(crate) fn peers(root: &Path, arguments: &[String]) -> anyhow::Result<()> {
         bail!("--only: expected one of {}", names.join(", "));
     }
     tool::require(TOOLS)?;
-    let build = contract::target()?;
+    let build = packages::target()?;
     let folders = Folders {
         root: root.to_owned(),
         target: build.join("peers"),

@@ -7,7 +7,7 @@
 use super::Tree;
 
 /// The allowed languages of blocks.
-const LANGUAGES: [&str; 12] = [
+const LANGUAGES: [&str; 13] = [
     "rust",
     "rust,no_run",
     "toml",
@@ -18,6 +18,7 @@ const LANGUAGES: [&str; 12] = [
     "text",
     "ini",
     "js",
+    "ts",
     "python",
     "yaml",
 ];

@@ -31,4 +31,3 @@ mod listen;
 mod console;
 mod send;
 mod sagas;
-mod beside_python;

@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use tokio_postgres::{Config, NoTls, config::Host};
 
 use crate::{
+    port::free_port,
     program::{Program, guarded},
     wait::Patience,
 };
@@ -27,6 +28,7 @@ const INSTALL: &str = "no pgbouncer: install the package pgbouncer";
 pub struct Pooler {
     program: Program,
     user: String,
+    port: u16,
     directory: TempDir,
 }
 
@@ -42,8 +44,9 @@ impl Pooler {
         let server: Config = url.parse().expect("the URL of the server is not valid");
         let user = server.get_user().unwrap_or("postgres").to_owned();
         let file = directory.path().join("pgbouncer.ini");
-        fs::write(&file, configuration(&server, directory.path(), connections))
-            .expect("the configuration was not written");
+        let port = free_port();
+        let text = configuration(&server, directory.path(), port, connections);
+        fs::write(&file, text).expect("the configuration was not written");
         let password = String::from_utf8_lossy(server.get_password().unwrap_or_default());
         let users = format!("\"{user}\" \"{password}\"\n");
         fs::write(directory.path().join("users"), users)
@@ -59,6 +62,7 @@ impl Pooler {
         let pooler = Self {
             program: Program::start(command, &directory.path().join("log")),
             user,
+            port,
             directory,
         };
         pooler.ready().await;
@@ -76,7 +80,15 @@ impl Pooler {
             .to_str()
             .expect("the path of the temporary directory is not UTF-8");
         let host = path.replace('/', "%2F");
-        format!("postgres://{}@{host}:6432/{database}", self.user)
+        format!("postgres://{}@{host}:{}/{database}", self.user, self.port)
+    }
+
+    /// The URL of a database behind the pooler by TCP, for a driver that accepts no folder as host.
+    pub fn tcp_url(&self, database: &str) -> String {
+        format!(
+            "postgres://{}@127.0.0.1:{}/{database}",
+            self.user, self.port
+        )
     }
 
     async fn ready(&self) {
@@ -104,19 +116,19 @@ impl Drop for Pooler {
     }
 }
 
-fn configuration(server: &Config, directory: &Path, connections: usize) -> String {
+fn configuration(server: &Config, directory: &Path, port: u16, connections: usize) -> String {
     let host = match server.get_hosts() {
         [Host::Tcp(name), ..] => name.clone(),
         [Host::Unix(path), ..] => path.display().to_string(),
         [] => "127.0.0.1".to_owned(),
     };
-    let port = server.get_ports().first().copied().unwrap_or(5432);
+    let server_port = server.get_ports().first().copied().unwrap_or(5432);
     format!(
         "[databases]\n\
-         * = host={host} port={port}\n\
+         * = host={host} port={server_port}\n\
          [pgbouncer]\n\
-         listen_addr =\n\
-         listen_port = 6432\n\
+         listen_addr = 127.0.0.1\n\
+         listen_port = {port}\n\
          unix_socket_dir = {directory}\n\
          admin_users = {user}\n\
          auth_type = trust\n\

@@ -12,14 +12,14 @@ use super::{
     super::{Plan, asked},
     Checks,
 };
-use crate::contract;
+use crate::packages;
 
 const CHART: &str = "packaging/helm/hapax";
 const RENDER: &str = include_str!("chart.py");
 
 /// Checks the chart.
 pub(super) fn check(plan: &Plan, checks: &Checks<'_>) -> anyhow::Result<()> {
-    let packages = contract::helm(&plan.project)?;
+    let packages = packages::helm(&plan.project)?;
     let folder = plan.folder.join("chart");
     fs::create_dir_all(&folder)?;
     let rendered = rendered();

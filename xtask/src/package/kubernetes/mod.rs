@@ -17,7 +17,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use super::{Plan, asked};
-use crate::contract;
+use crate::packages;
 
 const MANIFESTS: &str = "packaging/kubernetes";
 /// The oldest and the newest release whose schemas the manifests must match.
@@ -32,7 +32,7 @@ const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 /// Checks the manifests and the chart.
 pub(super) fn check(plan: &Plan) -> anyhow::Result<()> {
-    let packages = contract::kubernetes(&plan.project)?;
+    let packages = packages::kubernetes(&plan.project)?;
     let roles = fs::read_to_string(plan.project.join(ROLES))?;
     let checks = Checks {
         plan,

@@ -18,13 +18,13 @@ use crate::{
 
 /// The first version with failover slots.
 const VERSION: i32 = 170_000;
-const INSTALL: &str = "failover slots need PostgreSQL 17 or later: run `cargo x contract` once, \
+const INSTALL: &str = "failover slots need PostgreSQL 17 or later: run `cargo x packages` once, \
     which installs it, and name no earlier version in HAPAX_TEST_POSTGRES_BIN";
 
 impl Cluster {
     /// Creates and starts a server that has failover slots, with settings that cannot be changed
     /// while it runs. Its programs are those that `HAPAX_TEST_POSTGRES_BIN` names, or those that
-    /// `cargo x contract` has installed.
+    /// `cargo x packages` has installed.
     ///
     /// `target_tmp` is the test's `env!("CARGO_TARGET_TMPDIR")`.
     ///
