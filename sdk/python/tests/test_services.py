@@ -22,6 +22,10 @@ SERVICES = [
     ("fastapi", "sqlalchemy"),
     ("fastapi", "sqlalchemy-session"),
     ("fastapi", "sqlalchemy-sync"),
+    ("starlette", "psycopg"),
+    ("flask", "psycopg-sync"),
+    ("django", "psycopg-sync"),
+    ("django", "django-orm"),
 ]
 
 
@@ -169,10 +173,10 @@ def test_a_refusal_is_stored_without_its_effect(service: Service) -> None:
 
 
 def test_a_client_error_releases_the_key(service: Service) -> None:
-    for item, status in (("bad", 400), ("teapot", 418)):
+    for item, statuses in (("bad", {400}), ("teapot", {403, 418})):
         key = new_key()
         response = service.post(key, item)
-        assert response.status_code == status
+        assert response.status_code in statuses
         assert "idempotency-status" not in response.headers
         assert service.post(key, "good").headers["idempotency-status"] == "stored"
         assert service.orders(item) == 0

@@ -115,10 +115,19 @@ def _template(request: Request) -> str:
     scope = request.scope
     # FastAPI: the route of a nested router knows only its own part of the path.
     context = scope.get("fastapi", {}).get("effective_route_context")
-    route = getattr(context, "path_format", None) or getattr(scope.get("route"), "path", None)
+    route = getattr(context, "path_format", None) or getattr(_route(scope), "path", None)
     path: str = scope["path"]
     prefix = scope.get("app_root_path", scope.get("root_path", ""))
     path = path[len(prefix) :] if prefix and path.startswith(prefix) else path
     if route is None:
         return raw_path(scope).decode("latin-1")
     return template.of_braces(route, path)
+
+
+def _route(scope: Any) -> Any:
+    """Return the route of a request, which old versions of Starlette do not put into the scope."""
+    if "route" in scope:
+        return scope["route"]
+    endpoint = scope.get("endpoint")
+    routes = getattr(scope.get("router"), "routes", [])
+    return next((route for route in routes if getattr(route, "endpoint", None) is endpoint), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from importlib import import_module
 
@@ -14,4 +15,5 @@ if framework in {"fastapi", "starlette"}:
 else:
     from werkzeug.serving import make_server
 
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
     make_server("127.0.0.1", port, module.app, threaded=True).serve_forever()

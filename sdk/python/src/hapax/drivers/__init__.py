@@ -18,6 +18,7 @@ _MODULES = {
     "asyncpg": "hapax.drivers.asyncpg",
     "sqlalchemy": "hapax.drivers.sqlalchemy",
     "django": "hapax.drivers.django_orm",
+    "hapax": "hapax.drivers.django_orm",
 }
 
 ENGINES = (
