@@ -144,7 +144,7 @@ def test_a_handler_that_raises_releases_the_key(service: Service, item: str) -> 
     key = new_key()
     for _ in range(2):
         response = service.post(key, item)
-        check_problem(response, 500, "INTERNAL")
+        check_problem(response, 500, "TRANSIENT.internal")
         assert "idempotency-status" not in response.headers
     assert service.orders(item) == 0
     assert service.post(key, "corrected").status_code == 201

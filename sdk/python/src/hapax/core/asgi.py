@@ -160,19 +160,22 @@ class Exchange:
         if self._decided is not None:
             await self._deliver(self._decided)
             return True
+        is_unexpected = flow.is_unexpected(error)
+        if is_unexpected and self._has_own_page():
+            return False
         answer = await self._end(flow.fail(error))
-        if answer is not None:
-            await self._deliver(answer)
-            return True
-        app = self.scope.get("app")
-        handlers = getattr(app, "exception_handlers", {})
-        if not getattr(app, "debug", False) and not {500, Exception} & set(handlers):
+        if is_unexpected:
             # The error is raised again, so the framework reports it. Servers close the connection
             # after that, and a client must not send its next request on it.
-            answer = flow.internal()
             answer.set("connection", "close")
-            await self._deliver(answer)
-        return False
+        await self._deliver(answer)
+        return not is_unexpected
+
+    def _has_own_page(self) -> bool:
+        """Whether the application has a response of its own for errors of the program."""
+        app = self.scope.get("app")
+        handlers = getattr(app, "exception_handlers", {})
+        return bool(getattr(app, "debug", False)) or bool({500, Exception} & set(handlers))
 
     async def abandon(self) -> None:
         """Roll back if the request has not ended."""

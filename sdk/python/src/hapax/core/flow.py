@@ -103,21 +103,26 @@ class Flow:
             return await self._recover(error, stored, exchange)
         return self._first(stored, exchange)
 
-    async def fail(self, error: BaseException) -> Response | None:
-        """Roll back after the handler has raised. Return the response, if there is one.
+    def is_unexpected(self, error: BaseException) -> bool:
+        """Whether an exception is an error of the program, which the framework reports too."""
+        return not isinstance(error, Problem) and self.driver.failure(error) is None
 
-        A problem is a response like any other. Errors of the database are converted to problems.
-        For any other error the result is ``None``: the framework reports it.
+    async def fail(self, error: BaseException) -> Response:
+        """End after the handler has raised, and return the response.
+
+        A problem is a response like any other. Errors of the database and of the program are
+        converted to problems.
         """
         if isinstance(error, Problem):
-            is_stored = self._key is not None and (
-                self._verdict(Response(error.status)) is not Disposition.RELEASE
-            )
-            return await self.finish(error.response(self.request_id, stored=is_stored))
-        await self._rollback()
-        if self.driver.failure(error) is None:
-            return None
-        return self._failed(error)
+            return await self._respond(error)
+        failure = self.driver.failure(error)
+        if failure is None:
+            return await self._respond(Problem(codes.TRANSIENT, "nothing was changed; try again"))
+        self._log("the work was rolled back", error)
+        if failure.kind is Kind.STATEMENT:
+            return await self._respond(problem_of(failure))
+        # A failure of the store is not an outcome of the request.
+        return await self.refuse(problem_of(failure))
 
     async def refuse(self, problem: Problem) -> Response:
         """Roll back and return a problem that is not stored."""
@@ -128,10 +133,11 @@ class Flow:
         """Roll back if the request has not ended."""
         await self._rollback()
 
-    def internal(self) -> Response:
-        """Return the response for an error of the program."""
-        detail = "nothing was changed; the same request would fail again"
-        return self._problem(Problem(codes.INTERNAL, detail))
+    async def _respond(self, problem: Problem) -> Response:
+        is_stored = self._key is not None and (
+            self._verdict(Response(problem.status)) is not Disposition.RELEASE
+        )
+        return await self.finish(problem.response(self.request_id, stored=is_stored))
 
     async def _begin(self) -> Response | None:
         if self._key is None:

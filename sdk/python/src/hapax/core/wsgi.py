@@ -56,12 +56,9 @@ def _run_view(flow: Flow, view: View, report: Callable[[Exception], bool]) -> Re
     try:
         response = view(flow.tx)
     except Exception as error:
-        failed = run_blocking(flow.fail(error))
-        if failed is None and report(error):
-            failed = flow.internal()
-        if failed is None:
+        if flow.is_unexpected(error) and not report(error):
             raise
-        return failed
+        return run_blocking(flow.fail(error))
     return run_blocking(flow.finish(response))
 
 
