@@ -17,10 +17,11 @@ import httpx
 import psycopg
 import pytest
 
+from hapax import schema
+
 from .proxy import Proxy
 
 HERE = Path(__file__).parent
-MIGRATIONS = HERE / "../../../crates/hapax-postgres/migrations"
 SERVER = os.environ.get("DATABASE_URL", "postgres://postgres@127.0.0.1:5432/")
 DEADLINE = 10.0
 
@@ -45,12 +46,9 @@ def template() -> Iterator[str]:
     """A database with the schema of Hapax and the tables of the tests."""
     name = f"hapax_py_{uuid.uuid4().hex[:12]}"
     admin(f"CREATE DATABASE {name}")
-    files = sorted(MIGRATIONS.glob("*.sql"))
-    assert files, f"no migrations in {MIGRATIONS.resolve()}"
+    assert schema.migrate(url_of(name))
+    assert schema.migrate(url_of(name)) == []
     with psycopg.connect(url_of(name), autocommit=True) as connection:
-        connection.execute("CREATE SCHEMA hapax")
-        for file in files:
-            connection.execute(file.read_bytes())
         connection.execute((HERE / "services/schema.sql").read_bytes())
     yield name
     admin(f"DROP DATABASE {name} WITH (FORCE)")
@@ -132,7 +130,9 @@ class Service:
         """The address of the service."""
         return f"http://127.0.0.1:{self.port}"
 
-    def post(self, key: str | None, item: str = "tea", amount: int = 1, **headers: str) -> httpx.Response:
+    def post(
+        self, key: str | None, item: str = "tea", amount: int = 1, **headers: str
+    ) -> httpx.Response:
         """Send an order."""
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         if key is not None:

@@ -8,7 +8,6 @@ import socket
 import threading
 from enum import Enum
 
-
 _PREPARED = re.compile(rb"P....([^\0]+)\0COMMIT;?\0", re.DOTALL)
 
 

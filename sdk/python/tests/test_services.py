@@ -51,7 +51,9 @@ def new_key() -> str:
 def own(response: httpx.Response) -> list[tuple[str, str]]:
     """The headers that a replay must repeat."""
     apart = {"date", "server", "connection", "set-cookie", "idempotency-status"}
-    return sorted((n.lower(), v) for n, v in response.headers.multi_items() if n.lower() not in apart)
+    return sorted(
+        (n.lower(), v) for n, v in response.headers.multi_items() if n.lower() not in apart
+    )
 
 
 def check_replay(first: httpx.Response, again: httpx.Response) -> None:
@@ -200,7 +202,9 @@ def test_bytes_are_replayed_as_they_were_sent(service: Service) -> None:
         ("events", "INTERNAL"),
     ],
 )
-def test_a_response_that_cannot_be_stored_is_refused(service: Service, item: str, code: str) -> None:
+def test_a_response_that_cannot_be_stored_is_refused(
+    service: Service, item: str, code: str
+) -> None:
     check_problem(service.post(new_key(), item), 500, code)
     assert service.orders(item) == 0
 

@@ -38,7 +38,9 @@ def cases(file: str) -> list[Any]:
     document = json.loads(path.read_text())
     assert document["version"] == 1
     assert document["cases"], f"{file} has no cases"
-    return [pytest.param(case["input"], case["expect"], id=case["name"]) for case in document["cases"]]
+    return [
+        pytest.param(case["input"], case["expect"], id=case["name"]) for case in document["cases"]
+    ]
 
 
 def data(value: Any) -> bytes:
@@ -79,7 +81,12 @@ def test_idempotency_key(given: Any, expect: Any) -> None:
 @pytest.mark.parametrize(("given", "expect"), cases("canonical-json.json"))
 def test_canonical_json(given: Any, expect: Any) -> None:
     body = data(given["body"])
-    kinds = {"not valid": "syntax", "more than once": "duplicate", "deeper": "depth", "than 1": "members"}
+    kinds = {
+        "not valid": "syntax",
+        "more than once": "duplicate",
+        "deeper": "depth",
+        "than 1": "members",
+    }
     try:
         found = {"json": canonical_json(body), "json_semantic": canonical_json(body, by_value=True)}
     except JsonInvalidError as error:
@@ -130,7 +137,8 @@ def test_stored_headers(given: Any, expect: Any) -> None:
         "first_only": sorted(first_only, key=lambda pair: pair[0]),
     }
     wanted = {
-        kind: [(name, text(value)) for name, value in expect[kind]] for kind in ("stored", "first_only")
+        kind: [(name, text(value)) for name, value in expect[kind]]
+        for kind in ("stored", "first_only")
     }
     assert found == wanted
 
@@ -285,14 +293,19 @@ def test_webhook_verify(given: Any, expect: Any) -> None:
 
 @pytest.mark.parametrize(("given", "expect"), cases("retry-after.json"))
 def test_retry_after(given: Any, expect: Any) -> None:
-    assert policy.retry_after(given["retry_after"], given["date"], given["now"]) == expect["seconds"]
+    assert (
+        policy.retry_after(given["retry_after"], given["date"], given["now"]) == expect["seconds"]
+    )
 
 
 @pytest.mark.parametrize(("given", "expect"), cases("retry-decisions.json"))
 def test_retry_decisions(given: Any, expect: Any) -> None:
     terms, outcome = given["policy"], given["outcome"]
     backoff = policy.Backoff(
-        terms["base_ms"] / 1000, terms["cap_ms"] / 1000, terms["attempts_max"], terms["total_ms"] / 1000
+        terms["base_ms"] / 1000,
+        terms["cap_ms"] / 1000,
+        terms["attempts_max"],
+        terms["total_ms"] / 1000,
     )
     if isinstance(outcome, str):
         seen = policy.Seen(outcome)

@@ -98,11 +98,9 @@ class Hapax(BaseHapax[HttpRequest]):
         return transaction.non_atomic_requests(self._using)(idempotent)
 
     def _tenant_for(self, request: HttpRequest) -> str:
-        user = getattr(request, "user", None)
-        is_known = user is not None and user.is_authenticated
-        return self._tenant_of(
-            request, str(user.pk) if is_known else None, [name.lower() for name in request.headers]
-        )
+        user: Any = getattr(request, "user", None)
+        known = str(user.pk) if user is not None and user.is_authenticated else None
+        return self._tenant_of(request, known, [name.lower() for name in request.headers])
 
 
 def _request(request: HttpRequest, operation: Operation) -> Request:

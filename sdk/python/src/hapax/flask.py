@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any, overload
 
@@ -60,7 +61,7 @@ class Hapax(BaseHapax[Request]):
         @functools.wraps(view)
         def idempotent(**values: Any) -> FlaskResponse:
             current: Request = request._get_current_object()  # type: ignore[attr-defined]
-            names = [name.lower() for name in current.headers.keys()]
+            names = [name.lower() for name, _ in current.headers]
             response = wsgi.run(
                 self._driver,
                 operation,
@@ -107,7 +108,7 @@ def _report(error: Exception) -> bool:
     if is_shown or 500 in app.error_handler_spec[None]:
         return False
     got_request_exception.send(app, _async_wrapper=app.ensure_sync, exception=error)
-    app.log_exception((type(error), error, error.__traceback__))
+    app.log_exception(sys.exc_info())
     return True
 
 

@@ -148,9 +148,7 @@ class Inbox(_BaseInbox):
         """
         return await self._accept(connection, message)
 
-    async def processed(
-        self, connection: Any, message: Message, result: str | None = None
-    ) -> None:
+    async def processed(self, connection: Any, message: Message, result: str | None = None) -> None:
         """Record in the row of an accepted message that its effect was written.
 
         Args:

@@ -48,16 +48,17 @@ class Hapax(BaseHapax[Request]):
         It becomes the innermost middleware, regardless of when it is added, so that other
         middleware such as compression works on what is sent and not on what is stored.
         """
-        if any(entry.cls is Middleware for entry in app.user_middleware):
+        added: list[Any] = app.user_middleware
+        if any(entry.cls is Middleware for entry in added):
             return
         if app.middleware_stack is not None:
             raise RuntimeError("install Hapax before the application serves its first request")
         entry: Any = Entry(
-            Middleware,  # type: ignore[arg-type]
+            Middleware,
             in_thread=run_in_threadpool,
             body_bytes_max=self.operation.body_bytes_max,
         )
-        app.user_middleware.append(entry)
+        added.append(entry)
 
     @overload
     def idempotent(self, endpoint: Endpoint, /) -> Callable[[Request], Awaitable[Response]]: ...
@@ -95,7 +96,7 @@ class Hapax(BaseHapax[Request]):
     async def _begin(self, request: Request, operation: Operation) -> Any:
         exchange = request.scope.get(SCOPE_KEY)
         if not isinstance(exchange, Exchange):
-            raise RuntimeError("call hapax.install(app) when the application is created")  # noqa: TRY004
+            raise RuntimeError("call hapax.install(app) when the application is created")
         if not exchange.is_body_complete:
             await request.body()
         route = _template(request)

@@ -1,6 +1,5 @@
 """The shop with FastAPI. DRIVER names the driver, DATABASE_URL the database."""
 
-
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -52,7 +51,9 @@ def build(engine: Any) -> FastAPI:
     if DRIVER.endswith("-sync"):
 
         @app.post("/orders")
-        def create_sync(request: Request, order: Order, tx: Annotated[Any, Depends(hapax.transaction)]):
+        def create_sync(
+            request: Request, order: Order, tx: Annotated[Any, Depends(hapax.transaction)]
+        ):
             body = order.model_dump_json().encode()
             execute, emit = pools.execute_with(DRIVER, tx), pools.emit_with(tx)
             return response_of(run_blocking(shop.order(tx, execute, emit, body)))
@@ -60,7 +61,9 @@ def build(engine: Any) -> FastAPI:
     else:
 
         @app.post("/orders")
-        async def create(request: Request, order: Order, tx: Annotated[Any, Depends(hapax.transaction)]):
+        async def create(
+            request: Request, order: Order, tx: Annotated[Any, Depends(hapax.transaction)]
+        ):
             body = order.model_dump_json().encode()
             execute, emit = pools.execute_with(DRIVER, tx), pools.emit_with(tx)
             return response_of(await shop.order(tx, execute, emit, body))
@@ -68,7 +71,9 @@ def build(engine: Any) -> FastAPI:
     optional = hapax.transaction_with(key="optional", retention=60)
 
     @nested.post("/{id}")
-    async def note(id: int, request: Request, tx: Annotated[Any, Depends(optional)]) -> dict[str, Any]:
+    async def note(
+        id: int, request: Request, tx: Annotated[Any, Depends(optional)]
+    ) -> dict[str, Any]:
         flow = request.scope["hapax"].flow
         return {"operation": flow._parsed.name, "key": tx.key}
 

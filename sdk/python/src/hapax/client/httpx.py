@@ -116,6 +116,8 @@ def _attempt(
     every.update(headers)
     if "idempotency-key" not in headers:
         every.pop("idempotency-key", None)
+    # A stream was read: it is sent as bytes, with their length.
+    every.pop("transfer-encoding", None)
     asked = request.extensions.get("timeout", {})
     kinds = ("connect", "read", "write", "pool")
     timeout = {kind: min(most, value) if (value := asked.get(kind)) else most for kind in kinds}

@@ -155,7 +155,7 @@ class _Lines:
 
     def is_shared(self, key: str) -> bool:
         """Whether another run has continued under a key."""
-        return sum(line["key"] == key for line in self.open) > 1
+        return len([line for line in self.open if line["key"] == key]) > 1
 
     def age(self, line: dict[str, Any], now_ms: int) -> float | None:
         """Return the age of a line in seconds; ``None`` if its time is in the future."""

@@ -185,7 +185,7 @@ class Retries:
     ) -> tuple[Received | Missing, Outcome]:
         """Send a request with all its retries."""
         begun, entry = self._begin(sent, said)
-        outcome = Outcome(begun and begun.key, bool(begun and begun.is_resumed))
+        outcome = Outcome(begun.key, begun.is_resumed) if begun is not None else Outcome()
         total = self.policy.backoff.total
         if begun is not None and self.journal is not None and begun.age is not None:
             total = min(total, self.resume_within - begun.age)
@@ -251,7 +251,7 @@ class Retries:
             is_repeatable=repeatable,
             attempt=number,
             left=total - (time.monotonic() - started),
-            random=random.random(),  # noqa: S311 - jitter
+            random=random.random(),
             allows=lambda: self._with(account, lambda balance, now: balance.allows(now)),
         )
         return decision.wait, decision.stop

@@ -20,7 +20,7 @@ PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 _IDEMPOTENT = frozenset({"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "QUERY"})
 _CODE_BYTES_MAX = 128
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-_MONTHS = tuple("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split())
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MONTH = f"(?P<month>{'|'.join(_MONTHS)})"
 _DAY = f"(?P<weekday>{'|'.join(_DAYS)})"
 _TIME = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
@@ -209,7 +209,9 @@ def decide(
     return Decision(wait=asked + min(backoff.ceiling(attempt), room) * random)
 
 
-def seen_response(status: int, headers: Callable[[str], str | None], body: bytes, now: float) -> Seen:
+def seen_response(
+    status: int, headers: Callable[[str], str | None], body: bytes, now: float
+) -> Seen:
     """Read a response. ``headers`` returns the first value of a header."""
     stored = headers("idempotency-status") in {"stored", "replayed"}
     return Seen(

@@ -31,7 +31,7 @@ T = TypeVar("T")
 SCOPE_KEY = "hapax"
 _NO_LENGTH = frozenset({204, 304})
 _running: set[asyncio.Future[Any]] = set()
-"""Steps that end a transaction. The event loop itself holds only weak references to tasks."""
+"""Steps that begin or end a transaction. The event loop has only weak references to tasks."""
 
 
 class Decided(Exception):  # noqa: N818 - it is not an error
@@ -81,6 +81,7 @@ class Exchange:
         self._decided: Response | None = None
         self._is_over = False
         self._is_ended = False
+        self._is_gone = False
 
     async def receive(self) -> Message:
         """Pass a message on, and keep the body for the fingerprint."""
@@ -122,13 +123,27 @@ class Exchange:
         # Extensions with which an application could send a body past `send`.
         self.scope["extensions"] = {}
         flow = Flow(driver, operation, self._request(operation, template), tenant)
+        claim = _spawn(self._claim(flow))
+        try:
+            answer = await asyncio.shield(claim)
+        except asyncio.CancelledError:
+            self._is_gone = True
+            if claim.done():
+                # The middleware rolls back.
+                self.flow = flow
+            raise
         self.flow = flow
-        answer = await self._run(flow.begin())
         if answer is not None:
             self._is_ended = True
             self._decided = answer
             raise Decided
         return flow.tx
+
+    async def _claim(self, flow: Flow) -> Response | None:
+        answer = await self._run(flow, flow.begin())
+        if self._is_gone:
+            await self._run(flow, flow.abandon())
+        return answer
 
     async def send(self, message: Message) -> None:
         """Keep the response of a route that has begun, and pass everything else on."""
@@ -150,7 +165,7 @@ class Exchange:
             if len(self._response.body) > RESPONSE_BYTES_MAX:
                 await self._refuse(too_large())
             if not message.get("more_body", False):
-                await self._deliver(await self._end(flow.finish(self._response)))
+                await self._deliver(await self._end(flow, flow.finish(self._response)))
 
     async def fail(self, error: Exception) -> bool:
         """Handle an exception of the application. Return whether it is handled."""
@@ -163,7 +178,7 @@ class Exchange:
         is_unexpected = flow.is_unexpected(error)
         if is_unexpected and self._has_own_page():
             return False
-        answer = await self._end(flow.fail(error))
+        answer = await self._end(flow, flow.fail(error))
         if is_unexpected:
             # The error is raised again, so the framework reports it. Servers close the connection
             # after that, and a client must not send its next request on it.
@@ -180,12 +195,12 @@ class Exchange:
     async def abandon(self) -> None:
         """Roll back if the request has not ended."""
         if self.flow is not None and not self._is_ended:
-            await self._end(self.flow.abandon())
+            await self._end(self.flow, self.flow.abandon())
 
     async def _refuse(self, problem: Problem) -> None:
         if self.flow is None:
             raise RuntimeError("the request has not begun")
-        self._decided = await self._end(self.flow.refuse(problem))
+        self._decided = await self._end(self.flow, self.flow.refuse(problem))
         raise Decided
 
     async def _deliver(self, response: Response) -> None:
@@ -211,18 +226,23 @@ class Exchange:
         query = scope.get("query_string", b"")
         return Request(scope["method"], template, raw_path(scope), query, headers, body)
 
-    async def _run(self, step: Coroutine[Any, Any, T]) -> T:
-        if self.flow is None or self.flow.driver.is_async:
+    async def _run(self, flow: Flow, step: Coroutine[Any, Any, T]) -> T:
+        if flow.driver.is_async:
             return await step
         return await run_in_threads(self._in_thread, step, asyncio.sleep)
 
-    async def _end(self, step: Coroutine[Any, Any, T]) -> T:
+    async def _end(self, flow: Flow, step: Coroutine[Any, Any, T]) -> T:
         """Run a step that ends the transaction. It goes on if the request is cancelled."""
         self._is_ended = True
-        task = asyncio.ensure_future(self._run(step))
-        _running.add(task)
-        task.add_done_callback(_running.discard)
-        return await asyncio.shield(task)
+        return await asyncio.shield(_spawn(self._run(flow, step)))
+
+
+def _spawn(step: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+    """Run a step that goes on if the request is cancelled, for example by a middleware."""
+    task = asyncio.ensure_future(step)
+    _running.add(task)
+    task.add_done_callback(_running.discard)
+    return task
 
 
 def raw_path(scope: Scope) -> bytes:

@@ -41,9 +41,7 @@ REQUEST_TIMEOUT_INVALID = Code(
 )
 JSON_INVALID = Code("VALIDATION.json", 400, "The body is not valid JSON")
 MULTIPART_INVALID = Code("VALIDATION.multipart", 400, "The body is not valid multipart")
-BODY_INCOMPLETE = Code(
-    "VALIDATION.body.incomplete", 400, "The body ended before it was complete"
-)
+BODY_INCOMPLETE = Code("VALIDATION.body.incomplete", 400, "The body ended before it was complete")
 MEMBER_INVALID = Code("VALIDATION.member", 400, "A member of the request is invalid")
 REQUEST_INVALID = Code("VALIDATION.request", 400, "The request is invalid")
 METHOD = Code("VALIDATION.method", 405, "The method is not allowed for this route")

@@ -18,7 +18,7 @@ from .errors import ContractError
 from .key import header_value, short_hash
 from .limits import COMMIT_RECOVERY, RESPONSE_BYTES_MAX, RETRY_AFTER
 from .message import Headers, Request, Response, first
-from .operation import Operation, Parsed, parse, sent_key
+from .operation import PROTECTED_METHODS, Operation, Parsed, parse, sent_key
 from .problem import Problem, request_id
 from .stored import OWN_HEADERS, Disposition, disposition, split_headers
 from .tx import AsyncTx, BaseTx, Tx
@@ -69,7 +69,8 @@ class Flow:
             return self._problem(problem)
         try:
             return await self._begin()
-        except Exception as error:
+        except BaseException as error:
+            await self._rollback()
             if self.driver.failure(error) is None and not isinstance(error, ContractError):
                 raise
             self._log("the key cannot be claimed", error)
@@ -166,7 +167,7 @@ class Flow:
                 return unit
             if outcome != "in_progress" or time.monotonic() >= until:
                 return self._taken(row)
-            await self.driver.sleep(pause * (0.5 + random.random() / 2))  # noqa: S311
+            await self.driver.sleep(pause * (0.5 + random.random() / 2))
             pause = min(pause * 2, _PAUSE_MAX)
 
     async def _claim_once(self, parsed: Parsed) -> tuple[Unit, sql.Row]:
@@ -200,7 +201,7 @@ class Flow:
         events = "[]"
         if verdict is Disposition.WITH_EFFECT:
             await unit.flush()
-            events = json.dumps(self.tx._events)  # noqa: SLF001 - of this package
+            events = json.dumps(self.tx._events)
         else:
             await unit.discard()
         if response.status >= 400:
@@ -290,7 +291,7 @@ class Flow:
 
     def _first(self, stored: Response, exchange: Headers) -> Response:
         response = Response(stored.status, [*stored.headers, *exchange], stored.body)
-        return self._marked(response, "bypassed" if self._key is None else "stored")
+        return self._marked(response, self._bypassed() if self._key is None else "stored")
 
     def _replay(self, found: Response) -> Response:
         if self.operation.rules.marks_replays:
@@ -298,9 +299,10 @@ class Flow:
         return self._marked(found, "replayed")
 
     def _unstored(self, response: Response) -> Response:
-        if self._key is None and self.request.method in {"POST", "PATCH", "PUT", "DELETE"}:
-            return self._marked(response, "bypassed")
-        return self._marked(response, None)
+        return self._marked(response, self._bypassed() if self._key is None else None)
+
+    def _bypassed(self) -> str | None:
+        return "bypassed" if self.request.method in PROTECTED_METHODS else None
 
     def _problem(self, problem: Problem) -> Response:
         return self._marked(problem.response(self.request_id), None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache
 
 from .message import Headers, Response
 
@@ -42,7 +42,7 @@ ROLLBACK_TO_SAVEPOINT = "ROLLBACK TO SAVEPOINT hapax"
 Row = Sequence[object]
 
 
-@lru_cache(maxsize=None)
+@cache
 def with_placeholders(sql: str, placeholder: Callable[[int], str]) -> str:
     """Replace each ``{}`` by ``placeholder(number)``, numbered from 1."""
     pieces = sql.split("{}")

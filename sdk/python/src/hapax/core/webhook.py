@@ -66,11 +66,11 @@ class Secret:
 
     scheme = "v1"
     length = 32
-    bytes: bytes = field(repr=False)
+    raw: bytes = field(repr=False)
 
     def sign(self, content: bytes) -> bytes:
         """Return the signature."""
-        return hmac.new(self.bytes, content, sha256).digest()
+        return hmac.new(self.raw, content, sha256).digest()
 
     def matches(self, content: bytes, signature: bytes) -> bool:
         """Whether the signature is that of the content."""
@@ -158,9 +158,7 @@ def parse_signer(text: str) -> Signer:
 def sign(message_id: str, timestamp: int, body: bytes, keys: Iterable[Signer]) -> str:
     """Sign a message with every key and return the value of ``webhook-signature``."""
     content = _content(message_id, str(timestamp), body)
-    return " ".join(
-        f"{key.scheme},{base64.b64encode(key.sign(content)).decode()}" for key in keys
-    )
+    return " ".join(f"{key.scheme},{base64.b64encode(key.sign(content)).decode()}" for key in keys)
 
 
 def verify(
