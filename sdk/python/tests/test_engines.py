@@ -19,6 +19,7 @@ from hapax.core.message import Request, Response
 from hapax.core.operation import Operation
 from hapax.drivers import driver_of, unit_of
 from hapax.flask import Hapax
+from hapax.inbox import Message, SyncInbox
 
 from .conftest import admin, url_of
 
@@ -175,3 +176,33 @@ def test_a_database_without_the_contract_is_refused_by_its_version(
 
 def test_an_asynchronous_session_maker_is_an_engine(database: str) -> None:
     assert driver_of(async_sessionmaker(create_async_engine(alchemy(database)))).is_async
+
+
+def test_a_role_without_tables_uses_the_schema_hapax_api(template: str, database: str) -> None:
+    role = f"{template}_role"
+    admin(f"CREATE ROLE {role} LOGIN")
+    try:
+        with psycopg.connect(database) as owner:
+            owner.execute(f"GRANT USAGE ON SCHEMA hapax_api TO {role}")
+            owner.execute(f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA hapax_api TO {role}")
+        url = database.replace("postgres://postgres", f"postgres://{role}")
+
+        def view(tx: Any) -> Response:
+            tx.emit("order.created", {})
+            return Response(201)
+
+        with ConnectionPool(url, open=True) as pool:
+            driver = driver_of(pool)
+            request = Request("POST", "/a", b"/a", b"", [("idempotency-key", "k")], b"")
+            for schema, status in (("hapax_api", 201), ("hapax_api", 201), ("hapax", 503)):
+                operation = Operation(schema=schema)
+                found = wsgi.run(driver, operation, request, lambda: "ann", view, lambda _: False)
+                assert found.status == status
+            inbox = SyncInbox("ledger", {}, schema="hapax_api")
+            with pool.connection() as connection:
+                inbox.accept(connection, Message("bank", "evt", b""))
+                inbox.processed(connection, Message("bank", "evt", b""))
+        with psycopg.connect(database) as owner:
+            owner.execute(f"DROP OWNED BY {role}")
+    finally:
+        admin(f"DROP ROLE {role}")

@@ -70,9 +70,11 @@ class _BaseInbox:
         sources: Mapping[str, Iterable[str]],
         *,
         tolerance: float = TOLERANCE,
+        schema: str = "hapax",
     ) -> None:
         self.consumer = consumer
         self._tolerance = tolerance
+        self._schema = schema
         self._keys: dict[str, list[Verifier]] = {
             source: [parse_verifier(text) for text in keys] for source, keys in sources.items()
         }
@@ -114,14 +116,26 @@ class _BaseInbox:
     async def _accept(self, connection: Any, message: Message) -> Acceptance:
         unit = unit_of(connection)
         hashed = sha256(message.body).digest()
-        (taken,) = await unit.fetch(sql.ACCEPT, self.consumer, message.id, hashed, message.source)
+        (taken,) = await unit.fetch(
+            sql.in_schema(sql.ACCEPT, self._schema),
+            self.consumer,
+            message.id,
+            hashed,
+            message.source,
+        )
         if taken == "mismatch":
             raise Problem(codes.INBOX_MISMATCH, "the id was used for another payload")
         return Acceptance(taken)
 
     async def _processed(self, connection: Any, message: Message, result: str | None) -> None:
         unit = unit_of(connection)
-        await unit.fetch(sql.PROCESSED, self.consumer, message.id, message.source, result)
+        await unit.fetch(
+            sql.in_schema(sql.PROCESSED, self._schema),
+            self.consumer,
+            message.id,
+            message.source,
+            result,
+        )
 
 
 class Inbox(_BaseInbox):
@@ -132,6 +146,8 @@ class Inbox(_BaseInbox):
         sources: the keys of each sender: ``whsec_...`` secrets, or ``whpk_...`` public keys. During
             a rotation a sender has two.
         tolerance: the accepted difference between the time of an attempt and now, in seconds.
+        schema: the schema whose functions are called: ``hapax``, or ``hapax_api`` for a role
+            without privileges on the tables.
     """
 
     async def accept(self, connection: Any, message: Message) -> Acceptance:

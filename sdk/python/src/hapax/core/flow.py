@@ -144,7 +144,7 @@ class Flow:
         if self._key is None:
             unit = await self.driver.begin()
             self._unit = unit
-            await require_version(self.driver, unit)
+            await require_version(self.driver, unit, self.operation.schema)
         else:
             claimed = await self._claim(self._parsed)
             if isinstance(claimed, Response):
@@ -177,9 +177,9 @@ class Flow:
         on_expired = "gone" if rules.refuses_expired else self.operation.on_expired
         unit = await self.driver.begin()
         try:
-            await require_version(self.driver, unit)
+            await require_version(self.driver, unit, self.operation.schema)
             row = await unit.fetch(
-                sql.CLAIM,
+                self._call(sql.CLAIM),
                 *self._scope(),
                 parsed.fingerprint,
                 retention,
@@ -210,11 +210,16 @@ class Flow:
         stored = Response(response.status, kept, response.body)
         if self._key is None:
             if events != "[]":
-                await unit.fetch(sql.EMIT_MANY, events)
+                await unit.fetch(self._call(sql.EMIT_MANY), events)
         else:
             headers = sql.headers_json(kept)
             await unit.fetch(
-                sql.COMPLETE, *self._scope(), stored.status, headers, stored.body, events
+                self._call(sql.COMPLETE),
+                *self._scope(),
+                stored.status,
+                headers,
+                stored.body,
+                events,
             )
         return stored, exchange
 
@@ -317,6 +322,9 @@ class Flow:
     def _scope(self) -> tuple[str, str, str | None]:
         return self._tenant, self._parsed.name, self._key
 
+    def _call(self, statement: str) -> str:
+        return sql.in_schema(statement, self.operation.schema)
+
     def _is_late(self) -> bool:
         deadline = self._parsed.deadline
         return deadline is not None and time.monotonic() >= deadline
@@ -370,12 +378,12 @@ def too_large() -> Problem:
     return Problem(codes.RESPONSE_TOO_LARGE, detail)
 
 
-async def require_version(driver: Driver, unit: Unit) -> None:
+async def require_version(driver: Driver, unit: Unit, schema: str) -> None:
     """Refuse a database whose SQL contract is older than the package needs. It is asked once."""
     if driver.contract_checked:
         return
-    (is_known,) = await unit.fetch(sql.HAS_VERSION)
-    version = (await unit.fetch(sql.VERSION))[0] if is_known else None
+    (is_known,) = await unit.fetch(sql.in_schema(sql.HAS_VERSION, schema))
+    version = (await unit.fetch(sql.in_schema(sql.VERSION, schema)))[0] if is_known else None
     if not isinstance(version, int) or version < sql.CONTRACT_VERSION:
         raise ContractError(version)
     driver.contract_checked = True

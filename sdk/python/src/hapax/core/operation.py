@@ -35,6 +35,8 @@ class Operation:
             with the same template.
         per_request: names of response headers that are not stored.
         body_bytes_max: maximum length of a request body in bytes.
+        schema: the schema whose functions are called: ``hapax``, or ``hapax_api`` for a role
+            without privileges on the tables.
     """
 
     name: str | None = None
@@ -48,12 +50,15 @@ class Operation:
     service: str | None = None
     per_request: frozenset[str] = field(default_factory=frozenset)
     body_bytes_max: int = BODY_BYTES_MAX
+    schema: str = "hapax"
 
     def __post_init__(self) -> None:
         if self.key not in {None, "required", "optional"}:
             raise ValueError(f'key: expected "required" or "optional", got {self.key!r}')
         if self.on_expired not in {"new", "gone"}:
             raise ValueError(f'on_expired: expected "new" or "gone", got {self.on_expired!r}')
+        if self.schema not in {"hapax", "hapax_api"}:
+            raise ValueError(f'schema: expected "hapax" or "hapax_api", got {self.schema!r}')
         if self.profile not in PROFILES:
             names = ", ".join(PROFILES)
             raise ValueError(f"profile: expected one of {names}, got {self.profile!r}")

@@ -43,6 +43,12 @@ Row = Sequence[object]
 
 
 @cache
+def in_schema(sql: str, schema: str) -> str:
+    """Return a statement that calls the functions of another schema: ``hapax_api``."""
+    return sql if schema == "hapax" else sql.replace("hapax.", f"{schema}.")
+
+
+@cache
 def with_placeholders(sql: str, placeholder: Callable[[int], str]) -> str:
     """Replace each ``{}`` by ``placeholder(number)``, numbered from 1."""
     pieces = sql.split("{}")
