@@ -83,16 +83,12 @@ async def create(
 
 @app.post("/webhooks/{source}")
 async def receive(source: str, request: Request) -> Response:
-    try:
-        message = inbox.verify(source, dict(request.headers), await request.body())
-        async with sessions.begin() as session:
-            if await inbox.accept(session, message) is Acceptance.FIRST:
-                session.add(LedgerRow(message_id=message.id))
-                await session.flush()
-                await inbox.processed(session, message, "entered")
-    except Problem as problem:
-        refused = problem.response()
-        return Response(refused.body, refused.status, dict(refused.headers))
+    message = inbox.verify(source, request.headers, await request.body())
+    async with sessions.begin() as session:
+        if await inbox.accept(session, message) is Acceptance.FIRST:
+            session.add(LedgerRow(message_id=message.id))
+            await session.flush()
+            await inbox.processed(session, message, "entered")
     # Acknowledged after the commit. A message that is delivered again is a duplicate.
     return Response(status_code=204)
 

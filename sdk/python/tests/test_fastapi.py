@@ -1,6 +1,7 @@
 """What is special about FastAPI: dependencies, validation, nested routers, and middleware."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import pytest
@@ -215,18 +216,15 @@ def test_settings_that_do_not_exist_are_refused(pool: ConnectionPool) -> None:
 
 
 def test_a_coroutine_with_an_asynchronous_pool(database: str, pool: ConnectionPool) -> None:
-    app = FastAPI()
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with engine:
+            yield
+
+    app = FastAPI(lifespan=lifespan)
     engine = AsyncConnectionPool(database, open=False)
     hapax = Hapax(engine, tenant=lambda request: request.headers["x-user"], profile="stripe")
     hapax.install(app)
-
-    @app.on_event("startup")
-    async def start() -> None:
-        await engine.open()
-
-    @app.on_event("shutdown")
-    async def stop() -> None:
-        await engine.close()
 
     @app.post("/orders")
     async def create(order: Order, tx: Annotated[AsyncTx, Depends(hapax.transaction)]) -> Order:

@@ -6,7 +6,8 @@ import pytest
 from flask import Flask, Response, request
 from psycopg_pool import ConnectionPool
 
-from hapax.flask import Hapax, Tx
+from hapax import Problem, codes
+from hapax.flask import Hapax, Tx, problem_response
 from hapax.testing import Check, assert_idempotent
 
 
@@ -63,3 +64,16 @@ def test_another_operation_fails(headers: list[str | None], message: str) -> Non
     client = app.test_client()
     with pytest.raises(pytest.fail.Exception, match=message):
         assert_idempotent(lambda key: client.post("/", headers={"Idempotency-Key": key}))
+
+
+def test_a_problem_of_another_route_of_flask_is_a_response() -> None:
+    app = Flask(__name__)
+    app.register_error_handler(Problem, problem_response)
+
+    @app.post("/")
+    def create() -> Response:
+        raise Problem(codes.AUTH_SIGNATURE)
+
+    response = app.test_client().post("/")
+    assert (response.status_code, response.get_json()["code"]) == (401, "AUTH.signature")
+    assert response.content_type == "application/problem+json"

@@ -31,7 +31,7 @@ from .core.problem import Problem
 from .core.stored import Disposition
 from .core.tx import Tx
 
-__all__ = ["Disposition", "Hapax", "Problem", "Tx"]
+__all__ = ["Disposition", "Hapax", "Problem", "Tx", "problem_response"]
 
 View = Callable[..., Any]
 _RESPONSES = (Http404, PermissionDenied, SuspiciousOperation, BadRequest)
@@ -101,6 +101,11 @@ class Hapax(BaseHapax[HttpRequest]):
         user: Any = getattr(request, "user", None)
         known = str(user.pk) if user is not None and user.is_authenticated else None
         return self._tenant_of(request, known, [name.lower() for name in request.headers])
+
+
+def problem_response(problem: Problem) -> HttpResponse:
+    """Return the response for a problem of a view that is not idempotent."""
+    return _django_response(problem.response())
 
 
 def _request(request: HttpRequest, operation: Operation) -> Request:

@@ -27,7 +27,7 @@ from .core.problem import Problem
 from .core.stored import Disposition
 from .core.tx import Tx
 
-__all__ = ["Disposition", "Hapax", "Problem", "Tx"]
+__all__ = ["Disposition", "Hapax", "Problem", "Tx", "problem_response"]
 
 View = Callable[..., Any]
 
@@ -73,6 +73,14 @@ class Hapax(BaseHapax[Request]):
             return _flask_response(current_app, response)
 
         return idempotent
+
+
+def problem_response(problem: Problem) -> FlaskResponse:
+    """Return the response for a problem of a route that is not idempotent.
+
+    Pass it to ``app.register_error_handler(Problem, problem_response)``.
+    """
+    return _flask_response(current_app, problem.response())
 
 
 def _request(sent: Request, operation: Operation) -> Any:

@@ -16,9 +16,9 @@ from .driver import Driver, run_in_threads
 from .errors import EngineError
 from .flow import Flow, too_large
 from .limits import RESPONSE_BYTES_MAX
-from .message import Request, Response
+from .message import Headers, Request, Response, first
 from .operation import Operation
-from .problem import Problem
+from .problem import Problem, request_id
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -150,6 +150,7 @@ class Exchange:
         flow = self.flow
         if flow is None or self._decided is not None or self._is_over:
             if flow is None:
+                self._is_over = True
                 await self._send(message)
             return
         if message["type"] == "http.response.start":
@@ -170,6 +171,10 @@ class Exchange:
     async def fail(self, error: Exception) -> bool:
         """Handle an exception of the application. Return whether it is handled."""
         flow = self.flow
+        if flow is None and isinstance(error, Problem) and not self._is_over:
+            # Of a route that is not idempotent, such as one that receives webhooks.
+            await self._deliver(error.response(request_id(first(self._headers(), "x-request-id"))))
+            return True
         if flow is None or self._is_over:
             return False
         if self._decided is not None:
@@ -218,13 +223,16 @@ class Exchange:
 
     def _request(self, operation: Operation, template: str) -> Request:
         scope = self.scope
-        headers = [
-            (bytes(name).decode("latin-1").lower(), bytes(value).decode("latin-1"))
-            for name, value in scope["headers"]
-        ]
+        headers = self._headers()
         body = self.body(operation.body_bytes_max)
         query = scope.get("query_string", b"")
         return Request(scope["method"], template, raw_path(scope), query, headers, body)
+
+    def _headers(self) -> Headers:
+        return [
+            (bytes(name).decode("latin-1").lower(), bytes(value).decode("latin-1"))
+            for name, value in self.scope["headers"]
+        ]
 
     async def _run(self, flow: Flow, step: Coroutine[Any, Any, T]) -> T:
         if flow.driver.is_async:
