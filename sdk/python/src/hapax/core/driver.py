@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
 from enum import Enum
+from inspect import isawaitable
 from typing import Any, Generic, Protocol, TypeVar
 
 from .sql import Row
@@ -144,6 +145,11 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
         if isinstance(step, Done):
             return step.value
         time.sleep(step)
+
+
+async def done(value: Any) -> Any:
+    """Await what an asynchronous driver returns, and return what a synchronous one has returned."""
+    return await value if isawaitable(value) else value
 
 
 async def run_in_threads(

@@ -1,4 +1,4 @@
-"""SQLAlchemy 2: engines and session makers, and both of them as coroutines.
+"""SQLAlchemy 2: engines and session makers, both as coroutines and as functions.
 
 A session of the handler joins the transaction with a savepoint, so ``session.commit()`` and
 ``session.rollback()`` of the handler neither end the transaction nor lose the key.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy import Connection, Engine, exc, text
 from sqlalchemy.ext.asyncio import (
@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import (
 )
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from hapax.core.driver import Driver, Failure, Pause, Unit, classify
+from hapax.core.driver import Driver, Failure, Pause, Unit, classify, done
 from hapax.core.errors import EngineError
 from hapax.core.sql import ROLLBACK_TO_SAVEPOINT, Row, with_placeholders
 
@@ -38,55 +38,35 @@ def driver(engine: Any) -> Driver | None:
             raise EngineError("the session maker has no bind: create it with bind=engine")
     is_maker = maker is not engine
     if isinstance(engine, AsyncEngine):
-        return AsyncDriver(engine, maker if is_maker else async_sessionmaker(engine))
+        return AlchemyDriver(engine, maker if is_maker else async_sessionmaker(engine))
     if isinstance(engine, Engine):
-        return SyncDriver(engine, maker if is_maker else sessionmaker(engine))
+        return AlchemyDriver(engine, maker if is_maker else sessionmaker(engine))
     return None
 
 
 def joined(connection: Any) -> Unit | None:
     """Return the open transaction of a connection or a session."""
-    if isinstance(connection, (AsyncSession, AsyncConnection, async_scoped_session)):
-        unit: Any = AsyncUnit(connection, None)
-    elif isinstance(connection, (Session, Connection, scoped_session)):
-        unit = SyncUnit(connection, None)
-    else:
+    sessions = (AsyncSession, async_scoped_session, Session, scoped_session)
+    if not isinstance(connection, (*sessions, AsyncConnection, Connection)):
         return None
     if isinstance(connection, (AsyncConnection, Connection)) and not connection.in_transaction():
         raise no_transaction(connection, "open one with engine.begin()")
-    return cast("Unit", unit)
+    return AlchemyUnit(connection, None)
 
 
-class _Errors:
+class AlchemyDriver:
+    """An ``AsyncEngine`` or an ``Engine``."""
+
     contract_checked = False
 
     def __init__(self, engine: Any, maker: Any) -> None:
         self._engine = engine
         self._maker = maker
-
-    def failure(self, error: BaseException) -> Failure | None:
-        """See :meth:`hapax.core.driver.Driver.failure`."""
-        if isinstance(error, exc.DBAPIError):
-            sqlstate = _sqlstate(error.orig)
-            if error.connection_invalidated or (sqlstate is None and _is_lost(error)):
-                return classify(None)
-            constraint = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
-            return classify(sqlstate or "XX000", constraint)
-        lost = (exc.TimeoutError, OSError)
-        if isinstance(error, lost):
-            return classify(None)
-        # For example a flush of an object that refers to one that was not saved.
-        return classify("XX000") if isinstance(error, exc.SQLAlchemyError) else None
-
-
-class AsyncDriver(_Errors):
-    """An ``AsyncEngine``."""
-
-    is_async = True
+        self.is_async = isinstance(engine, AsyncEngine)
 
     async def begin(self) -> Unit:
         """See :meth:`hapax.core.driver.Driver.begin`."""
-        unit = AsyncUnit(await self._engine.connect(), self._maker)
+        unit = AlchemyUnit(await done(self._engine.connect()), self._maker)
         try:
             await unit.open()
         except BaseException:
@@ -96,30 +76,25 @@ class AsyncDriver(_Errors):
 
     async def sleep(self, seconds: float) -> None:
         """See :meth:`hapax.core.driver.Driver.sleep`."""
-        await asyncio.sleep(seconds)
+        await (asyncio.sleep(seconds) if self.is_async else Pause(seconds))
+
+    def failure(self, error: BaseException) -> Failure | None:
+        """See :meth:`hapax.core.driver.Driver.failure`."""
+        if isinstance(error, exc.DBAPIError):
+            sqlstate = _sqlstate(error.orig)
+            if error.connection_invalidated or (sqlstate is None and _is_lost(error)):
+                return classify(None)
+            constraint = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
+            return classify(sqlstate or "XX000", constraint)
+        if isinstance(error, (exc.TimeoutError, OSError)):
+            return classify(None)
+        # For example a flush of an object that refers to one that was not saved.
+        return classify("XX000") if isinstance(error, exc.SQLAlchemyError) else None
 
 
-class SyncDriver(_Errors):
-    """An ``Engine``."""
+class AlchemyUnit:
+    """A transaction on an ``AsyncConnection`` or a ``Connection``."""
 
-    is_async = False
-
-    async def begin(self) -> Unit:
-        """See :meth:`hapax.core.driver.Driver.begin`."""
-        unit = SyncUnit(self._engine.connect(), self._maker)
-        try:
-            unit.open()
-        except BaseException:
-            unit.give_back()
-            raise
-        return unit
-
-    async def sleep(self, seconds: float) -> None:
-        """See :meth:`hapax.core.driver.Driver.sleep`."""
-        await Pause(seconds)
-
-
-class _Unit:
     def __init__(self, connection: Any, maker: Any) -> None:
         self.connection = connection
         self._maker = maker
@@ -133,110 +108,56 @@ class _Unit:
             self._session = self._maker(bind=self.connection, join_transaction_mode=_JOIN)
         return self._session
 
-
-class AsyncUnit(_Unit):
-    """A transaction on an ``AsyncConnection``."""
-
     async def open(self) -> None:
         """Begin."""
-        self._transaction = await self.connection.begin()
+        self._transaction = await done(self.connection.begin())
 
     async def fetch(self, sql: str, *params: object) -> Row:
         """See :meth:`hapax.core.driver.Unit.fetch`."""
-        result = await self.connection.execute(*_statement(sql, params))
+        result = await done(self.connection.execute(*_statement(sql, params)))
         return tuple(result.one())
 
     async def run(self, sql: str) -> None:
         """See :meth:`hapax.core.driver.Unit.run`."""
-        await self.connection.execute(text(sql))
+        await done(self.connection.execute(text(sql)))
 
     async def flush(self) -> None:
         """See :meth:`hapax.core.driver.Unit.flush`."""
         if self._session is not None:
-            await self._session.commit()
-            await self._session.close()
+            await done(self._session.commit())
+            await done(self._session.close())
 
     async def discard(self) -> None:
         """See :meth:`hapax.core.driver.Unit.discard`."""
-        if self._session is not None:
-            with contextlib.suppress(exc.SQLAlchemyError):
-                await self._session.close()
+        await self._close_session()
         await self.run(ROLLBACK_TO_SAVEPOINT)
 
     async def commit(self) -> None:
         """See :meth:`hapax.core.driver.Unit.commit`."""
         try:
-            await self._transaction.commit()
+            await done(self._transaction.commit())
         finally:
             await self.give_back()
 
     async def rollback(self) -> None:
         """See :meth:`hapax.core.driver.Unit.rollback`."""
         try:
-            with contextlib.suppress(exc.SQLAlchemyError, OSError):
-                if self._session is not None:
-                    await self._session.close()
-            with contextlib.suppress(exc.SQLAlchemyError, OSError):
-                await self._transaction.rollback()
+            await self._close_session()
+            if self._transaction.is_active:
+                with contextlib.suppress(exc.SQLAlchemyError, OSError):
+                    await done(self._transaction.rollback())
         finally:
             await self.give_back()
 
     async def give_back(self) -> None:
         """Return the connection to its pool, which closes it if it is broken."""
         with contextlib.suppress(exc.SQLAlchemyError, OSError):
-            await self.connection.close()
+            await done(self.connection.close())
 
-
-class SyncUnit(_Unit):
-    """A transaction on a ``Connection``."""
-
-    def open(self) -> None:
-        """Begin."""
-        self._transaction = self.connection.begin()
-
-    async def fetch(self, sql: str, *params: object) -> Row:
-        """See :meth:`hapax.core.driver.Unit.fetch`."""
-        return tuple(self.connection.execute(*_statement(sql, params)).one())
-
-    async def run(self, sql: str) -> None:
-        """See :meth:`hapax.core.driver.Unit.run`."""
-        self.connection.execute(text(sql))
-
-    async def flush(self) -> None:
-        """See :meth:`hapax.core.driver.Unit.flush`."""
+    async def _close_session(self) -> None:
         if self._session is not None:
-            self._session.commit()
-            self._session.close()
-
-    async def discard(self) -> None:
-        """See :meth:`hapax.core.driver.Unit.discard`."""
-        if self._session is not None:
-            with contextlib.suppress(exc.SQLAlchemyError):
-                self._session.close()
-        self.connection.execute(text(ROLLBACK_TO_SAVEPOINT))
-
-    async def commit(self) -> None:
-        """See :meth:`hapax.core.driver.Unit.commit`."""
-        try:
-            self._transaction.commit()
-        finally:
-            self.give_back()
-
-    async def rollback(self) -> None:
-        """See :meth:`hapax.core.driver.Unit.rollback`."""
-        try:
             with contextlib.suppress(exc.SQLAlchemyError, OSError):
-                if self._session is not None:
-                    self._session.close()
-            with contextlib.suppress(exc.SQLAlchemyError, OSError):
-                self._transaction.rollback()
-        finally:
-            self.give_back()
-
-    def give_back(self) -> None:
-        """Return the connection to its pool, which closes it if it is broken."""
-        with contextlib.suppress(exc.SQLAlchemyError, OSError):
-            self.connection.close()
+                await done(self._session.close())
 
 
 def _statement(sql: str, params: tuple[object, ...]) -> tuple[Any, dict[str, object]]:
