@@ -8,6 +8,7 @@ import socket
 import threading
 from enum import Enum
 
+_COMMIT = re.compile(rb"\bCOMMIT\b")
 _PREPARED = re.compile(rb"P....([^\0]+)\0COMMIT;?\0", re.DOTALL)
 
 
@@ -81,7 +82,9 @@ class Proxy:
     def _commit(self, data: bytes, names: set[bytes]) -> Lose:
         # A driver that has sent COMMIT several times prepares it, and then sends only its name.
         names.update(_PREPARED.findall(data))
-        is_commit = b"COMMIT" in data or any(b"\0" + name + b"\0" in data for name in names)
+        is_commit = _COMMIT.search(data) is not None or any(
+            b"\0" + name + b"\0" in data for name in names
+        )
         with self._lock:
             if self._lose is Lose.NOTHING or not is_commit:
                 return Lose.NOTHING

@@ -20,6 +20,7 @@ from . import pools, shop
 
 DRIVER = os.environ["DRIVER"]
 url = urlsplit(pools.URL)
+POOL = {"pool": {"min_size": 1, "max_size": 8, "timeout": 5}}
 settings.configure(
     SECRET_KEY="-",
     ALLOWED_HOSTS=["*"],
@@ -32,7 +33,7 @@ settings.configure(
             "HOST": url.hostname,
             "PORT": url.port,
             "ATOMIC_REQUESTS": True,
-            "OPTIONS": {"pool": {"min_size": 1, "max_size": 8, "timeout": 5}},
+            "OPTIONS": POOL if django.VERSION >= (5, 1) else {},
         }
     },
     LOGGING_CONFIG=None,

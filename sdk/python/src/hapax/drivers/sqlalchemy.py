@@ -136,6 +136,9 @@ class AlchemyUnit:
         """See :meth:`hapax.core.driver.Unit.commit`."""
         try:
             await done(self._transaction.commit())
+        except BaseException:
+            await self._invalidate()
+            raise
         finally:
             await self.give_back()
 
@@ -144,8 +147,9 @@ class AlchemyUnit:
         try:
             await self._close_session()
             if self._transaction.is_active:
-                with contextlib.suppress(exc.SQLAlchemyError, OSError):
-                    await done(self._transaction.rollback())
+                await done(self._transaction.rollback())
+        except (exc.SQLAlchemyError, OSError):
+            await self._invalidate()
         finally:
             await self.give_back()
 
@@ -153,6 +157,11 @@ class AlchemyUnit:
         """Return the connection to its pool, which closes it if it is broken."""
         with contextlib.suppress(exc.SQLAlchemyError, OSError):
             await done(self.connection.close())
+
+    async def _invalidate(self) -> None:
+        """Keep a connection that may be broken out of the pool: not every driver notices."""
+        with contextlib.suppress(exc.SQLAlchemyError, OSError):
+            await done(self.connection.invalidate())
 
     async def _close_session(self) -> None:
         if self._session is not None:
