@@ -37,6 +37,8 @@ async def order(tx: Any, execute: Execute, emit: Execute, body: bytes) -> Answer
         raise Problem(codes.MEMBER_INVALID, "the item is bad", member="item")
     if item == "raise before":
         raise RuntimeError("raised before the first statement")
+    if item.startswith("slow"):
+        await execute("SELECT pg_sleep(2.5)")
     if item == "block before":
         await execute(BLOCK)
     order_id = f"ord_{uuid.uuid4()}"
