@@ -8,6 +8,7 @@ import { Joined } from "./core/joined.js";
 export interface DrizzleTransaction {
   execute(query: SQL): PromiseLike<unknown>;
   rollback(): never;
+  transaction<Result>(work: (nested: never) => Promise<Result>): Promise<Result>;
 }
 
 /** A database of Drizzle, whose transactions have the type `Client`. */
@@ -29,7 +30,9 @@ export function drizzle<Client extends DrizzleTransaction>(db: DrizzleDatabase<C
   return {
     driver: "drizzle",
     transaction: (work) =>
-      db.transaction((tx) => work(sessionOf(tx)), { isolationLevel: "read committed" }),
+      db.transaction((tx) => work(isPostgresJs(db) ? nesting(tx) : sessionOf(tx)), {
+        isolationLevel: "read committed",
+      }),
   };
 }
 
@@ -46,6 +49,18 @@ export function join<Client extends DrizzleTransaction>(tx: Client): Joined<Clie
 
 function isTransaction(value: unknown): boolean {
   return typeof (value as { rollback?: unknown } | null)?.rollback === "function";
+}
+
+/**
+ * With `postgres`, a statement that fails rolls its transaction or savepoint back, even if the
+ * handler has caught the error. So the handler gets a savepoint of Drizzle.
+ */
+function nesting<Client extends DrizzleTransaction>(tx: Client): Session<Client> {
+  return { ...sessionOf(tx), savepoint: (work) => tx.transaction(work as (nested: never) => ReturnType<typeof work>) };
+}
+
+function isPostgresJs(db: unknown): boolean {
+  return typeof (db as { $client?: { begin?: unknown } }).$client?.begin === "function";
 }
 
 function sessionOf<Client extends DrizzleTransaction>(tx: Client): Session<Client> {

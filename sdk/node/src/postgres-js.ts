@@ -7,7 +7,7 @@
  */
 import type { ParameterOrJSON, ReservedSql, Sql, TransactionSql } from "postgres";
 import type { Database, Param, Row, Session } from "./core/database.js";
-import { UsageError } from "./core/errors.js";
+import { isConnectionError, UsageError } from "./core/errors.js";
 import { Joined } from "./core/joined.js";
 
 /** The transaction of a request: `sql` on its connection. */
@@ -42,17 +42,19 @@ async function transaction<Result>(
   work: (session: Session<PostgresTransaction>) => Promise<Result>,
 ): Promise<Result> {
   const reserved = await sql.reserve();
+  let isBroken = false;
   try {
     await reserved.unsafe("BEGIN ISOLATION LEVEL READ COMMITTED");
     const result = await work(sessionOf(reserved));
     await reserved.unsafe("COMMIT");
     return result;
   } catch (error) {
-    // If the connection is broken, the server rolls back.
-    await reserved.unsafe("ROLLBACK").catch(() => undefined);
+    isBroken = isConnectionError(error);
+    if (!isBroken) await reserved.unsafe("ROLLBACK");
     throw error;
   } finally {
-    reserved.release();
+    // The driver has taken a broken connection back already, and would write to it again.
+    if (!isBroken) reserved.release();
   }
 }
 

@@ -55,7 +55,7 @@ export function join<Client extends PrismaTransaction>(tx: Client): Joined<Clien
 }
 
 function isClient(value: unknown): boolean {
-  return typeof (value as { $transaction?: unknown } | null)?.$transaction === "function";
+  return typeof (value as { $connect?: unknown } | null)?.$connect === "function";
 }
 
 function sessionOf<Client extends PrismaTransaction>(tx: Client): Session<Client> {

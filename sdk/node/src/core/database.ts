@@ -19,6 +19,11 @@ export interface Session<Client = unknown> {
   readonly client: Client;
   /** Runs one statement in the transaction. Each parameter `$1`, `$2` is used once, in order. */
   query(text: string, params: readonly Param[]): Promise<Row[]>;
+  /**
+   * Runs `work` in a savepoint, and rolls back to it if `work` rejects; for a driver whose
+   * savepoints are not plain statements.
+   */
+  savepoint?<Result>(work: (client: Client) => Promise<Result>): Promise<Result>;
 }
 
 /** A database, as an adapter presents it. */

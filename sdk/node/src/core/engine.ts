@@ -108,11 +108,9 @@ export class Engine<Client extends object> {
         this.database.transaction(async (session) => {
           const found = await claim(session, scope, request.fingerprint, this.policy);
           if (found.outcome !== "open") return found;
-          await session.query("SAVEPOINT hapax_effect", []);
           const events = new Events();
-          const ran = await this.run(run, session, events, request, handler);
+          const ran = await effect(session, (client) => this.run(run, client, events, request, handler));
           if (ran.disposition === "release") throw new Released(ran);
-          if (ran.disposition === "effect-free") await session.query("ROLLBACK TO SAVEPOINT hapax_effect", []);
           run.check();
           const kept = ran.disposition === "with-effect" ? events.close() : "[]";
           await complete(session, scope, ran.stored, kept);
@@ -130,13 +128,13 @@ export class Engine<Client extends object> {
   /** Runs the handler, and decides what is stored. */
   private async run(
     run: Run,
-    session: Session<Client>,
+    client: Client,
     events: Events,
     request: ParsedRequest,
     handler: Handler<Client>,
   ): Promise<Ran> {
     run.check(START_MS);
-    const lent = lend(session.client, events);
+    const lent = lend(client, events);
     try {
       const { response, problem } = await run.until(
         handler(lent.tx).catch((error: unknown) => this.refused(request, error)),
@@ -188,7 +186,7 @@ export class Engine<Client extends object> {
       return await run.within(
         this.database.transaction(async (session) => {
           const events = new Events();
-          const ran = await this.run(run, session, events, request, handler);
+          const ran = await this.run(run, session.client, events, request, handler);
           if (ran.disposition !== "with-effect") throw new Released(ran);
           run.check();
           if (events.length > 0) await emitMany(session, events.close());
@@ -200,6 +198,30 @@ export class Engine<Client extends object> {
       if (error instanceof Released) return firstResponse(error.ran, "bypassed");
       throw run.committing && !isRolledBack(error) ? unavailable(error) : error;
     }
+  }
+}
+
+/** Runs the handler in a savepoint, and rolls its effect back if only the response is stored. */
+async function effect<Client>(
+  session: Session<Client>,
+  work: (client: Client) => Promise<Ran>,
+): Promise<Ran> {
+  if (!session.savepoint) {
+    await session.query("SAVEPOINT hapax_effect", []);
+    const ran = await work(session.client);
+    if (ran.disposition === "effect-free") await session.query("ROLLBACK TO SAVEPOINT hapax_effect", []);
+    return ran;
+  }
+  let ran: Ran | undefined;
+  try {
+    return await session.savepoint(async (client) => {
+      ran = await work(client);
+      if (ran.disposition !== "with-effect") throw new Released(ran);
+      return ran;
+    });
+  } catch (error) {
+    if (ran && ran.disposition !== "with-effect") return ran;
+    throw error;
   }
 }
 

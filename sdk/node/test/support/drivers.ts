@@ -39,7 +39,9 @@ const MAX = 10;
 
 function openPool(url: string): pg.Pool {
   const pool = new pg.Pool({ connectionString: url, max: MAX });
+  // As in every service with a pool of pg: a connection that breaks must not end the process.
   pool.on("error", () => undefined);
+  pool.on("connect", (client) => client.on("error", () => undefined));
   return pool;
 }
 
@@ -77,7 +79,7 @@ export const openKysely: Driver = async (url) => {
     insert: (tx: Transaction<Tables>, id, item, amount) =>
       tx.insertInto("orders").values({ id, tenant: "demo", item, amount }).execute(),
     joinPool: () => joinKysely(db as Any),
-    databaseOfTransaction: () => db.transaction().execute(async (tx) => kysely(tx)),
+    databaseOfTransaction: () => db.transaction().execute(async (tx) => kysely(tx as Any)),
     close: () => db.destroy(),
   };
 };
@@ -105,7 +107,8 @@ export const openDrizzlePg: Driver = async (url) => {
 };
 
 export const openDrizzlePostgresJs: Driver = async (url) => {
-  const sql = postgres(url, { max: MAX, onnotice: () => undefined });
+  // Without prepared statements, as with a pooler in transaction mode.
+  const sql = postgres(url, { max: MAX, prepare: false, onnotice: () => undefined });
   return openDrizzle(drizzleOnPostgresJs(sql), () => sql.end({ timeout: 1 }));
 };
 

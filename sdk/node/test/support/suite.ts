@@ -154,7 +154,6 @@ export function suite(name: string, start: Start, open: Driver): void {
         others.push(() => proxy.stop());
         const cut = await another(proxy.url, { waitMs: 5_000 });
         const [key, id] = [randomUUID(), randomUUID()];
-        await send(cut.url, { key: randomUUID(), body: { id: randomUUID() } });
         let armed = false;
         let count = 0;
         proxy.decide = (text) => {
