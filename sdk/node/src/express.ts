@@ -18,7 +18,7 @@ import type { Database } from "./core/database.js";
 import { problemOf } from "./core/errors.js";
 import { logFailure, type Options } from "./core/options.js";
 import { Problem } from "./core/problem.js";
-import { isSafe, Protection } from "./core/protection.js";
+import { isSafe, Protection, requestIdOf } from "./core/protection.js";
 import { databaseOf, type PgPool, type PgTransaction } from "./pg.js";
 import type { Tx } from "./index.js";
 
@@ -65,6 +65,14 @@ export function hapax<Client extends object = PgTransaction>(
   };
 }
 
+/** Options of {@link problems}. */
+export interface ProblemsOptions {
+  /** The id of the request in the log. By default its `X-Request-Id`, or a random UUID. */
+  requestId?: (request: Request) => string;
+  /** Receives each problem, whose `cause` is the error. By default failures are logged. */
+  onError?: (problem: Problem) => void;
+}
+
 /** Keeps the bytes of a body: `express.json({ verify: keepBody })`. */
 export function keepBody(request: IncomingMessage, _response: ServerResponse, bytes: Buffer): void {
   (request as IncomingMessage & { rawBody?: Buffer }).rawBody = bytes;
@@ -74,15 +82,16 @@ export function keepBody(request: IncomingMessage, _response: ServerResponse, by
  * Converts errors into `application/problem+json`: a {@link Problem}, an error of the database, and
  * everything else. Install it after the routes.
  */
-export function problems(): ErrorRequestHandler {
-  return (error: unknown, _request, response, next) => {
+export function problems(options: ProblemsOptions = {}): ErrorRequestHandler {
+  return (error: unknown, request: Request, response, next) => {
     if (response.headersSent) {
       next(error);
       return;
     }
     const problem = ofExpress(error) ?? problemOf(error);
-    logFailure(problem);
-    const { status, headers, body } = problem.response();
+    const requestId = options.requestId?.(request) ?? requestIdOf(request.headers["x-request-id"]);
+    (options.onError ?? logFailure)(problem);
+    const { status, headers, body } = problem.response(requestId);
     markProblem(response, problem);
     response.status(status);
     for (const [name, value] of headers) response.setHeader(name, value);

@@ -11,7 +11,6 @@
  * app.onError(problems);
  * ```
  */
-import { randomUUID } from "node:crypto";
 import type { Context, MiddlewareHandler } from "hono";
 import { routeTemplate, splitTarget } from "./core/body.js";
 import type { Database } from "./core/database.js";
@@ -20,7 +19,7 @@ import { problemOf, UsageError } from "./core/errors.js";
 import { RESPONSE_BYTES_MAX } from "./core/limits.js";
 import { logFailure, policyOf, type Options } from "./core/options.js";
 import { Problem } from "./core/problem.js";
-import { isSafe, operationOf } from "./core/protection.js";
+import { isSafe, operationOf, requestIdOf } from "./core/protection.js";
 import type { IncomingRequest } from "./core/request.js";
 import type { HeaderPairs, HttpResponse } from "./core/response.js";
 import type { Transactional } from "./core/tx.js";
@@ -44,7 +43,7 @@ export function hapax<Client extends object = PgTransaction>(
   return async (c, next) => {
     if (isSafe(c.req.method)) return next();
     const before = new Headers(c.res.headers);
-    const requestId = options.requestId?.(c) ?? randomUUID();
+    const requestId = options.requestId?.(c) ?? requestIdOf(c.req.header("x-request-id"));
     let response: HttpResponse;
     try {
       const incoming = await incomingOf(c, options, requestId, policy.bodyBytesMax);

@@ -50,7 +50,7 @@ async function transaction<Result>(
     return result;
   } catch (error) {
     isBroken = isConnectionError(error);
-    if (!isBroken) await reserved.unsafe("ROLLBACK");
+    if (!isBroken) await reserved.unsafe("ROLLBACK").catch(() => (isBroken = true));
     throw error;
   } finally {
     // The driver has taken a broken connection back already, and would write to it again.

@@ -100,7 +100,7 @@ export async function readResponse(response: Response): Promise<TestResponse> {
 }
 
 /** Headers that a replay need not repeat. */
-const OF_ONE_EXCHANGE = new Set(["date", "connection", "keep-alive", "set-cookie", "idempotency-status", "idempotent-replayed"]);
+const OF_ONE_EXCHANGE = new Set(["date", "connection", "keep-alive", "set-cookie", "x-request-id", "idempotency-status", "idempotent-replayed"]);
 
 /** Throws unless `second` is the replay of `first`: status, stored headers and body, byte for byte. */
 export function assertReplay(first: TestResponse, second: TestResponse): void {

@@ -13,7 +13,7 @@ import { Events } from "./events.js";
 import { POLL_MS, RECOVERY_MS, RESPONSE_BYTES_MAX, START_MS } from "./limits.js";
 import type { Policy } from "./options.js";
 import { Problem, unavailable } from "./problem.js";
-import { outcomeProblem, replayOf, withKey } from "./reply.js";
+import { outcomeProblem, replayOf, withRequest } from "./reply.js";
 import { parseRequest, type IncomingRequest, type ParsedRequest } from "./request.js";
 import { disposition, splitHeaders, type Disposition, type HeaderPairs, type HttpResponse } from "./response.js";
 import { lend, type Transactional } from "./tx.js";
@@ -57,13 +57,21 @@ export class Engine<Client extends object> {
     let key: string | undefined;
     try {
       const parsed = parseRequest(request, this.policy, (found) => (key = found));
-      await new Run(parsed.endsAt).until(checkContract(this.database as Database<never>));
+      await new Run(parsed.endsAt).until(this.check());
       const response = await (parsed.key === undefined
         ? this.unprotected(parsed, handler)
         : this.protected(parsed, { ...parsed, key: parsed.key }, handler));
-      return withKey(response, key);
+      return withRequest(response, key, request.requestId);
     } catch (error) {
-      return withKey(this.failed(request, error), key);
+      return withRequest(this.failed(request, error), key, request.requestId);
+    }
+  }
+
+  private async check(): Promise<void> {
+    try {
+      await checkContract(this.database as Database<never>);
+    } catch (error) {
+      throw error instanceof UsageError ? error : unclaimed(error);
     }
   }
 
@@ -108,6 +116,7 @@ export class Engine<Client extends object> {
         this.database.transaction(async (session) => {
           const found = await claim(session, scope, request.fingerprint, this.policy);
           if (found.outcome !== "open") return found;
+          run.hasStarted = true;
           const events = new Events();
           const ran = await effect(session, (client) => this.run(run, client, events, request, handler));
           if (ran.disposition === "release") throw new Released(ran);
@@ -121,7 +130,7 @@ export class Engine<Client extends object> {
     } catch (error) {
       if (error instanceof Released) return firstResponse(error.ran);
       if (run.committing && !isRolledBack(error)) return this.recover(request, scope, run.committing, error);
-      throw error;
+      throw run.hasStarted || error instanceof Problem ? error : unclaimed(error);
     }
   }
 
@@ -228,6 +237,8 @@ async function effect<Client>(
 /** The state of one transaction: its deadline, and whether its commit has begun. */
 class Run {
   committing: Ran | undefined;
+  /** Whether the key was claimed, so that the handler runs. */
+  hasStarted = false;
   private isLate = false;
 
   constructor(private readonly endsAt: number) {}
@@ -307,6 +318,11 @@ function isStoreFailure(problem: Problem | undefined): boolean {
 function pollDelay(count: number): number {
   const [first, most] = POLL_MS;
   return Math.max(1, Math.random() * Math.min(first * 2 ** Math.min(count, 10), most));
+}
+
+/** The store is unavailable, also if one of Hapax's own functions cannot be called. */
+function unclaimed(error: unknown): Problem {
+  return unavailable(error, "the key cannot be claimed now; nothing was changed, try again");
 }
 
 function late(): Problem {

@@ -57,8 +57,11 @@ export function problemOf(error: unknown): Problem {
     return new Problem("INTERNAL.statement", detail, { cause: error });
   }
   if (isConnectionError(error)) return unavailable(error);
-  const detail = "nothing was changed; the same request would fail again";
-  return new Problem("INTERNAL", detail, { cause: error });
+  if (error instanceof UsageError) {
+    const detail = "nothing was changed; the same request would fail again";
+    return new Problem("INTERNAL", detail, { cause: error });
+  }
+  return new Problem("TRANSIENT.internal", "nothing was changed; try again", { cause: error });
 }
 
 /** Whether a driver says that it has no connection, or has lost it. */

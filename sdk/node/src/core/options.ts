@@ -37,7 +37,7 @@ export interface Options<Request> {
   bodyBytesMax?: number;
   /** Names of further response headers that belong to one exchange and are not stored. */
   perRequestHeaders?: readonly string[];
-  /** The id of the request in the log. By default a random UUID. */
+  /** The id of the request in the log. By default its `X-Request-Id`, or a random UUID. */
   requestId?: (request: Request) => string;
   /** Receives the cause of each failure. By default it is written to the console. */
   onError?: (failure: Failure) => void;

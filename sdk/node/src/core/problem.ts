@@ -145,7 +145,9 @@ export class Problem extends Error {
 }
 
 /** 503: the store is not available. */
-export function unavailable(cause: unknown): Problem {
-  const detail = "the store is not available now; try again";
+export function unavailable(
+  cause: unknown,
+  detail = "the store is not available now; try again",
+): Problem {
   return new Problem("DEPENDENCY.unavailable", detail, { retryAfter: 1, cause });
 }

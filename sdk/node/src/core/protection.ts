@@ -51,7 +51,8 @@ export class Protection<Request, Client extends object> {
   /** Responds to a request. It never rejects. */
   async handle(exchange: Exchange<Request, Client>): Promise<void> {
     const capture = new Capture(exchange.response);
-    const requestId = this.options.requestId?.(exchange.request) ?? randomUUID();
+    const sent = exchange.response.getHeader("x-request-id") ?? exchange.raw.headers["x-request-id"];
+    const requestId = this.options.requestId?.(exchange.request) ?? requestIdOf(sent);
     try {
       const incoming = await this.incoming(exchange, requestId);
       const response = await this.engine.respond(incoming, async (tx) => {
@@ -87,6 +88,11 @@ export class Protection<Request, Client extends object> {
   private operation(request: Request, method: string, route: () => string | undefined): string {
     return operationOf(this.options, request, method, route());
   }
+}
+
+/** The id that the client has sent, if it is valid, and otherwise a new one. */
+export function requestIdOf(sent: unknown): string {
+  return typeof sent === "string" && /^[A-Za-z0-9_.:/+=-]{1,128}$/.test(sent) ? sent : randomUUID();
 }
 
 /** The name of an operation, with the name of the service. */

@@ -42,9 +42,12 @@ export function outcomeProblem(outcome: ClaimOutcome, profile: Profile): Problem
   }
 }
 
-/** Adds the key of the request to a response. */
-export function withKey(response: HttpResponse, key: string | undefined): HttpResponse {
-  if (key === undefined) return response;
-  const headers = response.headers.filter(([name]) => name.toLowerCase() !== "idempotency-key");
-  return { ...response, headers: [...headers, ["idempotency-key", formatKey(key)]] };
+/** Adds the key and the id of the request to a response. */
+export function withRequest(response: HttpResponse, key: string | undefined, requestId: string): HttpResponse {
+  const own = new Set(["x-request-id"]);
+  if (key !== undefined) own.add("idempotency-key");
+  const headers = response.headers.filter(([name]) => !own.has(name.toLowerCase()));
+  if (key !== undefined) headers.push(["idempotency-key", formatKey(key)]);
+  headers.push(["x-request-id", requestId]);
+  return { ...response, headers };
 }
