@@ -16,11 +16,11 @@
 import { randomUUID } from "node:crypto";
 import { accept, emitMany, processed, type Acceptance, type MessageId } from "./core/contract.js";
 import { checkContract, type Database } from "./core/database.js";
-import { problemOf } from "./core/errors.js";
+import { problemOf, UsageError } from "./core/errors.js";
 import { Events } from "./core/events.js";
 import { logFailure } from "./core/options.js";
 import { sha256 } from "./core/parts.js";
-import { Problem, unavailable } from "./core/problem.js";
+import { Problem } from "./core/problem.js";
 import { TOLERANCE_MS, Verifier, verify, VerifyError } from "./core/signature.js";
 import { lend, type Transactional } from "./core/tx.js";
 import { databaseOf, type PgPool, type PgTransaction } from "./pg.js";
@@ -129,9 +129,9 @@ export class Inbox<Client extends object = PgTransaction> {
 
   /** Accepts a verified message and runs the handler if it is new, in one transaction. */
   async process(message: Message, handler: MessageHandler<Client>): Promise<Acceptance> {
-    await checkContract(this.database as Database<never>);
     let isStarted = false;
     try {
+      await checkContract(this.database as Database<never>);
       return await this.database.transaction(async (session) => {
         const acceptance = await accept(session, message, sha256(message.body));
         if (acceptance !== "first") return acceptance;
@@ -148,9 +148,9 @@ export class Inbox<Client extends object = PgTransaction> {
         return acceptance;
       });
     } catch (error) {
-      if (isStarted || error instanceof Problem) throw error;
+      if (isStarted || error instanceof Problem || error instanceof UsageError) throw error;
       const detail = "the message cannot be accepted now; try again";
-      throw new Problem("DEPENDENCY.unavailable", detail, { retryAfter: 1, cause: unavailable(error) });
+      throw new Problem("DEPENDENCY.unavailable", detail, { retryAfter: 1, cause: error });
     }
   }
 }

@@ -24,15 +24,15 @@ export interface Scratch {
   drop(): Promise<void>;
 }
 
-/** Creates a database; without `contract` without Hapax's schema. */
-export async function scratch(contract = true): Promise<Scratch> {
+/** Creates a database, with the migrations whose names come before `end`. */
+export async function scratch(end = "~"): Promise<Scratch> {
   const name = `hapax_node_${process.pid}_${randomBytes(4).toString("hex")}`;
   await administer(`CREATE DATABASE ${name}`);
   const url = new URL(ADMIN_URL);
   url.pathname = `/${name}`;
   const pool = new pg.Pool({ connectionString: url.href, max: 4 });
   pool.on("error", () => undefined);
-  if (contract) await migrate(pool);
+  await migrate(pool, end);
   await pool.query(SHOP);
   return {
     url: url.href,
@@ -48,8 +48,8 @@ export async function scratch(contract = true): Promise<Scratch> {
   };
 }
 
-async function migrate(pool: pg.Pool): Promise<void> {
-  const files = readdirSync(MIGRATIONS).filter((file) => file.endsWith(".sql"));
+async function migrate(pool: pg.Pool, end: string): Promise<void> {
+  const files = readdirSync(MIGRATIONS).filter((file) => file.endsWith(".sql") && file < end);
   await pool.query("CREATE SCHEMA hapax");
   for (const file of files.sort()) {
     await pool.query(readFileSync(new URL(file, `file://${MIGRATIONS}/`), "utf8"));

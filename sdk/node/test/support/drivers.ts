@@ -4,7 +4,7 @@ import { PrismaPg } from "@prisma/adapter-pg";
 import { integer, pgTable, text } from "drizzle-orm/pg-core";
 import { drizzle as drizzleOn } from "drizzle-orm/node-postgres";
 import { drizzle as drizzleOnPostgresJs } from "drizzle-orm/postgres-js";
-import type { Database } from "hapax";
+import type { Database, Joined } from "hapax";
 import { drizzle, join as joinDrizzle } from "hapax/drizzle";
 import { join as joinKnex, knex } from "hapax/knex";
 import { join as joinKysely, kysely } from "hapax/kysely";
@@ -27,6 +27,8 @@ export interface Opened {
   insert: Insert<Any>;
   /** Passes the pool where a transaction is needed. */
   joinPool(): unknown;
+  /** Runs work in a transaction of the service's own. */
+  joined(work: (tx: Joined<Any>) => Promise<void>): Promise<unknown>;
   /** Passes a transaction where the pool is needed. */
   databaseOfTransaction(): Promise<unknown>;
   close(): Promise<void>;
@@ -51,6 +53,19 @@ export const openPg: Driver = async (url) => {
     database: pool,
     insert: (tx: PgTransaction, id, item, amount) => tx.query(INSERT, [id, item, amount]),
     joinPool: () => joinPg(pool),
+    joined: async (work) => {
+      const client = await pool.connect();
+      try {
+        await client.query("BEGIN");
+        await work(joinPg(client));
+        await client.query("COMMIT");
+      } catch (error) {
+        await client.query("ROLLBACK");
+        throw error;
+      } finally {
+        client.release();
+      }
+    },
     databaseOfTransaction: async () => presentPg(new pg.Client(url) as Any),
     close: () => pool.end(),
   };
@@ -63,6 +78,7 @@ export const openPostgresJs: Driver = async (url) => {
     insert: (tx: PostgresTransaction, id, item, amount) =>
       tx`INSERT INTO orders ${tx({ id, tenant: "demo", item, amount })}`,
     joinPool: () => joinPostgresJs(sql as Any),
+    joined: (work) => sql.begin((tx) => work(joinPostgresJs(tx))),
     databaseOfTransaction: () => sql.begin((tx) => postgresJs(tx as Any)),
     close: () => sql.end({ timeout: 1 }),
   };
@@ -79,6 +95,7 @@ export const openKysely: Driver = async (url) => {
     insert: (tx: Transaction<Tables>, id, item, amount) =>
       tx.insertInto("orders").values({ id, tenant: "demo", item, amount }).execute(),
     joinPool: () => joinKysely(db as Any),
+    joined: (work) => db.transaction().execute((tx) => work(joinKysely(tx))),
     databaseOfTransaction: () => db.transaction().execute(async (tx) => kysely(tx as Any)),
     close: () => db.destroy(),
   };
@@ -96,6 +113,7 @@ function openDrizzle(db: Any, close: () => Promise<void>): Opened {
     database: drizzle(db),
     insert: (tx, id, item, amount) => tx.insert(orders).values({ id, tenant: "demo", item, amount }),
     joinPool: () => joinDrizzle(db),
+    joined: (work) => db.transaction((tx: Any) => work(joinDrizzle(tx))),
     databaseOfTransaction: () => db.transaction(async (tx: Any) => drizzle(tx)),
     close,
   };
@@ -120,6 +138,7 @@ export const openPrisma: Driver = async (url) => {
     database: prisma<Any>(client),
     insert: (tx, id, item, amount) => tx.orders.create({ data: { id, tenant: "demo", item, amount } }),
     joinPool: () => joinPrisma(client),
+    joined: (work) => client.$transaction((tx: Any) => work(joinPrisma(tx))),
     databaseOfTransaction: () => client.$transaction(async (tx: Any) => prisma(tx)),
     close: () => client.$disconnect(),
   };
@@ -148,6 +167,7 @@ export const openTypeorm: Driver = async (url) => {
     database: typeorm(source),
     insert: (tx: EntityManager, id, item, amount) => tx.insert(Order, { id, tenant: "demo", item, amount }),
     joinPool: () => joinTypeorm(source.manager),
+    joined: (work) => source.transaction((manager) => work(joinTypeorm(manager))),
     databaseOfTransaction: () => source.transaction(async (manager) => typeorm(manager as Any)),
     close: () => source.destroy(),
   };
@@ -159,6 +179,7 @@ export const openKnex: Driver = async (url) => {
     database: knex(db),
     insert: (tx: Knex.Transaction, id, item, amount) => tx("orders").insert({ id, tenant: "demo", item, amount }),
     joinPool: () => joinKnex(db as Any),
+    joined: (work) => db.transaction((tx) => work(joinKnex(tx))),
     databaseOfTransaction: () => db.transaction(async (tx) => knex(tx)),
     close: () => db.destroy(),
   };

@@ -184,6 +184,34 @@ export function suite(name: string, start: Start, open: Driver): void {
       );
     });
 
+    test("a transaction of the service's own can emit, accept, claim and complete", async () => {
+      const id = randomUUID();
+      const message = { consumer: "ledger", source: "bank", id };
+      const scope = { tenant: "demo", operation: "job", key: id };
+      const print = Buffer.alloc(32, 1);
+      const response = { status: 200, headers: [], body: BYTES };
+      await driver.joined(async (tx) => {
+        assert.match(await tx.emit("a.b", { id }, { aggregate: { type: "order", id } }), /^[0-9a-f-]{36}$/);
+        assert.equal(await tx.accept(message, BYTES), "first");
+        await tx.processed(message, "applied");
+        assert.deepEqual(await tx.claim(scope, print), { outcome: "open" });
+        await tx.complete(scope, response);
+      });
+      await driver.joined(async (tx) => {
+        assert.equal(await tx.accept(message, BYTES), "duplicate");
+        assert.equal(await tx.accept(message, Buffer.alloc(1)), "mismatch");
+        assert.deepEqual(await tx.claim(scope, print), { outcome: "replay", response });
+        assert.deepEqual(await tx.claim(scope, Buffer.alloc(32, 2)), { outcome: "mismatch" });
+      });
+      assert.equal(await events(id), 1);
+      const rolledBack = driver.joined(async (tx) => {
+        await tx.emit("a.b", { id }, { aggregate: { type: "order", id } });
+        throw new Error("rolled back");
+      });
+      await assert.rejects(rolledBack, /rolled back/);
+      assert.equal(await events(id), 1);
+    });
+
     test("a transaction that is used after its request throws", async () => {
       const id = randomUUID();
       const first = await send(shop.url, { key: randomUUID(), body: { id, act: "keep-tx" } });
