@@ -124,9 +124,17 @@ export class Client {
   async send(request: ClientRequest): Promise<Answer> {
     const prepared = prepare(request);
     const [begun, intent] = await this.begin(prepared, request);
-    const operation = new Operation(this, this.options, this.limited(begun), prepared, begun, request.signal);
+    const operation = new Operation(
+      this,
+      this.options,
+      this.limited(begun),
+      prepared,
+      begun,
+      request.signal,
+    );
     const answer = await operation.run();
-    if (answer.stopped === "answered" && begun && intent) await this.settle(operation, answer, begun, intent);
+    if (answer.stopped === "answered" && begun && intent)
+      await this.settle(operation, answer, begun, intent);
     return answer;
   }
 
@@ -134,11 +142,13 @@ export class Client {
   balance(destination: string): Balance {
     const now = Date.now();
     if (!this.balances.has(destination) && this.balances.size >= BUDGETS_MAX) {
-      for (const [name, balance] of this.balances) if (balance.isFresh(now)) this.balances.delete(name);
+      for (const [name, balance] of this.balances)
+        if (balance.isFresh(now)) this.balances.delete(name);
     }
     const isKnown = this.balances.has(destination) || this.balances.size < BUDGETS_MAX;
     const name = isKnown ? destination : "others";
-    const balance = this.balances.get(name) ?? new Balance(this.options.budget ?? budgets.standard(), now);
+    const balance =
+      this.balances.get(name) ?? new Balance(this.options.budget ?? budgets.standard(), now);
     this.balances.set(name, balance);
     return balance;
   }
@@ -172,11 +182,21 @@ export class Client {
   }
 
   /** Removes a key whose outcome is known. The answer is valid even if this fails. */
-  private async settle(operation: Operation, answer: Answer, begun: Begun, intent: Intent): Promise<void> {
+  private async settle(
+    operation: Operation,
+    answer: Answer,
+    begun: Begun,
+    intent: Intent,
+  ): Promise<void> {
     const { journal } = this.options;
     const stored = answer.headers.get("idempotency-status");
     const isStored = stored === "stored" || stored === "replayed";
-    const fate = fateOf(answer.status, isStored, answer.code, operation.isInDoubt || begun.isResumed);
+    const fate = fateOf(
+      answer.status,
+      isStored,
+      answer.code,
+      operation.isInDoubt || begun.isResumed,
+    );
     try {
       if (fate === "known") await journal?.finish(intent, begun.key);
       if (fate === "nothing") await journal?.withdraw(intent, begun.key);
@@ -214,7 +234,7 @@ class Operation {
 
   async run(): Promise<Answer> {
     this.balance.first(Date.now());
-    for (let delayMs = 0; ; ) {
+    for (let delayMs = 0; ;) {
       const sentAt = performance.now();
       const came = await this.attempt();
       this.signal?.throwIfAborted();
@@ -263,7 +283,11 @@ class Operation {
       const response = await (this.options.fetch ?? fetch)(url, init);
       const received = await this.receive(response);
       const header = (name: string): string | null => response.headers.get(name);
-      return { seen: readResponse(response.status, header, received, Date.now()), response, body: received };
+      return {
+        seen: readResponse(response.status, header, received, Date.now()),
+        response,
+        body: received,
+      };
     } catch (error) {
       if (error instanceof SendError) throw error;
       const isLate = deadline.aborted;
@@ -299,7 +323,10 @@ class Operation {
     this.options.onAttempt?.(attempt);
   }
 
-  private end({ seen, response, body, error }: Came, step: Exclude<Step, { waitMs: number }>): Answer {
+  private end(
+    { seen, response, body, error }: Came,
+    step: Exclude<Step, { waitMs: number }>,
+  ): Answer {
     const key = this.begun?.key;
     if (!response || !body || typeof seen === "string") {
       throw new SendError("no response was received", step.stop, key, this.attempts, error);
@@ -329,9 +356,11 @@ interface Came {
 function prepare({ url, method = "POST", headers, body, json, key }: ClientRequest): Prepared {
   const lines = new Headers(headers);
   for (const own of ["idempotency-key", "idempotency-attempt", "x-request-timeout"]) {
-    if (lines.has(own)) throw new TypeError(`the client sets ${own} itself; use the member key for a key`);
+    if (lines.has(own))
+      throw new TypeError(`the client sets ${own} itself; use the member key for a key`);
   }
-  if (json !== undefined && !lines.has("content-type")) lines.set("content-type", "application/json");
+  if (json !== undefined && !lines.has("content-type"))
+    lines.set("content-type", "application/json");
   const content = json === undefined ? (body ?? "") : JSON.stringify(json);
   const name = method.toUpperCase();
   return {
@@ -357,5 +386,11 @@ function messageOf(error: unknown): string {
 }
 
 function journalError(cause: unknown): never {
-  throw new SendError("the journal cannot be written, and nothing was sent", "journal", undefined, [], cause);
+  throw new SendError(
+    "the journal cannot be written, and nothing was sent",
+    "journal",
+    undefined,
+    [],
+    cause,
+  );
 }

@@ -20,7 +20,9 @@ export interface DrizzleDatabase<Client extends DrizzleTransaction> {
 }
 
 /** Presents a database of Drizzle. */
-export function drizzle<Client extends DrizzleTransaction>(db: DrizzleDatabase<Client>): Database<Client> {
+export function drizzle<Client extends DrizzleTransaction>(
+  db: DrizzleDatabase<Client>,
+): Database<Client> {
   if (isTransaction(db)) {
     throw new UsageError(
       "hapax needs a database of Drizzle, because each request has its own transaction, and it was " +
@@ -56,7 +58,10 @@ function isTransaction(value: unknown): boolean {
  * handler has caught the error. So the handler gets a savepoint of Drizzle.
  */
 function nesting<Client extends DrizzleTransaction>(tx: Client): Session<Client> {
-  return { ...sessionOf(tx), savepoint: (work) => tx.transaction(work as (nested: never) => ReturnType<typeof work>) };
+  return {
+    ...sessionOf(tx),
+    savepoint: (work) => tx.transaction(work),
+  };
 }
 
 function isPostgresJs(db: unknown): boolean {

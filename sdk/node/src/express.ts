@@ -103,7 +103,8 @@ export function problems(options: ProblemsOptions = {}): ErrorRequestHandler {
 function ofExpress(error: unknown): Problem | undefined {
   if (error instanceof Problem) return error;
   const { status, expose } = (error ?? {}) as { status?: unknown; expose?: unknown };
-  if (typeof status !== "number" || status < 400 || status > 499 || expose === false) return undefined;
+  if (typeof status !== "number" || status < 400 || status > 499 || expose === false)
+    return undefined;
   const code = status === 413 ? "VALIDATION.body.too_large" : "VALIDATION.request";
   return new Problem(code, "the request cannot be read", { status, cause: error });
 }

@@ -11,7 +11,12 @@
  * ```
  */
 import { Readable } from "node:stream";
-import type { FastifyReply, FastifyRequest, preHandlerHookHandler, preParsingHookHandler } from "fastify";
+import type {
+  FastifyReply,
+  FastifyRequest,
+  preHandlerHookHandler,
+  preParsingAsyncHookHandler,
+} from "fastify";
 import { readBody, routeTemplate, type BodyRequest } from "./core/body.js";
 import { markProblem } from "./core/capture.js";
 import type { Database } from "./core/database.js";
@@ -31,7 +36,7 @@ declare module "fastify" {
 
 /** Options of a route. Spread them to add others: `{ ...hapax(pool, options), schema }`. */
 export interface HapaxRoute {
-  preParsing: preParsingHookHandler;
+  preParsing: preParsingAsyncHookHandler;
   preHandler: preHandlerHookHandler;
 }
 
@@ -82,7 +87,11 @@ export function hapax<Client extends object = PgTransaction>(
 }
 
 /** Converts errors into `application/problem+json`: `app.setErrorHandler(problems)`. */
-export async function problems(error: unknown, _request: FastifyRequest, reply: FastifyReply): Promise<void> {
+export async function problems(
+  error: unknown,
+  _request: FastifyRequest,
+  reply: FastifyReply,
+): Promise<void> {
   const problem = ofFastify(error) ?? problemOf(error);
   logFailure(problem);
   markProblem(reply.raw, problem);

@@ -12,6 +12,7 @@
  * ```
  */
 import type { Context, MiddlewareHandler } from "hono";
+import { matchedRoutes } from "hono/route";
 import { routeTemplate, splitTarget } from "./core/body.js";
 import type { Database } from "./core/database.js";
 import { Engine, type Handled } from "./core/engine.js";
@@ -63,7 +64,11 @@ export function hapax<Client extends object = PgTransaction>(
 
 /** Converts errors into `application/problem+json`: `app.onError(problems)`. */
 export function problems(error: Error, c: Context): Response {
-  if ("getResponse" in error && typeof error.getResponse === "function" && !(error instanceof Problem)) {
+  if (
+    "getResponse" in error &&
+    typeof error.getResponse === "function" &&
+    !(error instanceof Problem)
+  ) {
     return (error.getResponse as () => Response)();
   }
   const problem = problemOf(error);
@@ -106,7 +111,7 @@ async function bodyOf(c: Context, bodyBytesMax: number): Promise<Buffer> {
 
 /** The template of the last matched route, which is that of the handler. */
 function routeOf(c: Context): string | undefined {
-  const matched = c.req.matchedRoutes.filter(({ path }) => path !== "*" && path !== "/*");
+  const matched = matchedRoutes(c).filter(({ path }) => path !== "*" && path !== "/*");
   const path = matched.at(-1)?.path;
   return path === undefined ? undefined : routeTemplate(path);
 }

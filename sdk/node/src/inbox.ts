@@ -25,7 +25,15 @@ import { TOLERANCE_MS, Verifier, verify, VerifyError } from "./core/signature.js
 import { lend, type Transactional } from "./core/tx.js";
 import { databaseOf, type PgPool, type PgTransaction } from "./pg.js";
 
-export { KeyTextError, Signer, sign, Verifier, verify, VerifyError, type Received } from "./core/signature.js";
+export {
+  KeyTextError,
+  Signer,
+  sign,
+  Verifier,
+  verify,
+  VerifyError,
+  type Received,
+} from "./core/signature.js";
 export type { Acceptance, MessageId } from "./core/contract.js";
 
 /** Options of an inbox. */
@@ -85,7 +93,9 @@ export class Inbox<Client extends object = PgTransaction> {
   ) {
     this.database = databaseOf(database);
     const sources = Object.entries(options.sources);
-    this.keys = new Map(sources.map(([source, texts]) => [source, texts.map((text) => Verifier.parse(text))]));
+    this.keys = new Map(
+      sources.map(([source, texts]) => [source, texts.map((text) => Verifier.parse(text))]),
+    );
   }
 
   /** Verifies and processes a message. It never rejects; the reply is sent after the commit. */
@@ -95,9 +105,13 @@ export class Inbox<Client extends object = PgTransaction> {
       const acceptance = await this.process(message, handler);
       if (acceptance === "mismatch") {
         const detail = "this source has sent this webhook-id before with a different payload";
-        return { ...replyOf(new Problem("CONFLICT.inbox.payload_mismatch", detail)), acceptance };
+        return {
+          ...replyOf(new Problem("CONFLICT.inbox.payload_mismatch", detail)),
+          acceptance,
+        };
       }
-      const headers: Record<string, string> = acceptance === "duplicate" ? { "idempotency-status": "replayed" } : {};
+      const headers: Record<string, string> =
+        acceptance === "duplicate" ? { "idempotency-status": "replayed" } : {};
       return { status: 200, headers, body: Buffer.alloc(0), acceptance };
     } catch (error) {
       const problem = problemOf(error);
@@ -110,12 +124,20 @@ export class Inbox<Client extends object = PgTransaction> {
   verified({ source, headers, body }: Delivery): Message {
     const keys = this.keys.get(source);
     if (!keys) throw new Problem("NOT_FOUND", "this source is not known");
-    if (!(body instanceof Uint8Array)) throw new TypeError("the signature covers the bytes of the body: pass them, not the parsed body");
+    if (!((body as unknown) instanceof Uint8Array))
+      throw new TypeError(
+        "the signature covers the bytes of the body: pass them, not the parsed body",
+      );
     if (body.length > (this.options.bodyBytesMax ?? 1024 * 1024)) {
       throw new Problem("VALIDATION.body.too_large", "the message is too long");
     }
     const id = only(headers, "webhook-id");
-    const received = { id, timestamp: only(headers, "webhook-timestamp"), signature: only(headers, "webhook-signature"), body };
+    const received = {
+      id,
+      timestamp: only(headers, "webhook-timestamp"),
+      signature: only(headers, "webhook-signature"),
+      body,
+    };
     try {
       verify(received, keys, Date.now(), this.options.toleranceMs ?? TOLERANCE_MS);
     } catch (cause) {
@@ -124,7 +146,13 @@ export class Inbox<Client extends object = PgTransaction> {
       throw new Problem("AUTH.signature", detail, { cause });
     }
     const bytes = Buffer.from(body);
-    return { consumer: this.options.consumer, id, source, body: bytes, json: <Value>() => parsed(bytes) as Value };
+    return {
+      consumer: this.options.consumer,
+      id,
+      source,
+      body: bytes,
+      json: <Value>() => parsed(bytes) as Value,
+    };
   }
 
   /** Accepts a verified message and runs the handler if it is new, in one transaction. */

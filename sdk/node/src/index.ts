@@ -22,7 +22,8 @@ import type { Emitter } from "./core/events.js";
 export interface Register {}
 
 /** The transaction of the project's driver, with `emit`. */
-export type Tx = (Register extends { transaction: infer Client } ? Client : PgTransaction) & Emitter;
+export type Tx = (Register extends { transaction: infer Client } ? Client : PgTransaction) &
+  Emitter;
 
 export { Problem, type Code, type ProblemOptions } from "./core/problem.js";
 export { UsageError } from "./core/errors.js";

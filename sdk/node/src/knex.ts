@@ -15,7 +15,9 @@ export function knex(instance: Knex): Database<Knex.Transaction> {
   return {
     driver: "knex",
     transaction: (work) =>
-      instance.transaction((trx) => work(sessionOf(trx)), { isolationLevel: "read committed" }),
+      instance.transaction((trx) => work(sessionOf(trx)), {
+        isolationLevel: "read committed",
+      }),
   };
 }
 
@@ -34,7 +36,9 @@ function sessionOf(trx: Knex.Transaction): Session<Knex.Transaction> {
   return {
     client: trx,
     query: async (text, params) => {
-      const result = (await trx.raw(text.replace(/\$\d+/g, "?"), [...params])) as { rows: Row[] };
+      const result = (await trx.raw(text.replace(/\$\d+/g, "?"), [...params])) as {
+        rows: Row[];
+      };
       return result.rows;
     },
   };

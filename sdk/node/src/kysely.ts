@@ -24,7 +24,7 @@ export function kysely<Tables>(db: Kysely<Tables>): Database<Transaction<Tables>
 
 /** Joins a transaction of Kysely. */
 export function join<Tables>(trx: Transaction<Tables>): Joined<Transaction<Tables>> {
-  if (!trx.isTransaction) {
+  if (!(trx as Kysely<Tables>).isTransaction) {
     throw new UsageError(
       "join needs a Transaction, and it was passed an instance of Kysely, which runs each query in a " +
         "transaction of its own: call it in db.transaction().execute(async (trx) => ...)",

@@ -51,7 +51,9 @@ export function hapax<Client extends object = PgTransaction>(
     intercept(context, next) {
       const request = context.switchToHttp().getRequest<NestRequest>();
       const response = context.switchToHttp().getResponse<NestResponse>();
-      return isSafe(request.method) ? next.handle() : intercept(protection, request, response, next);
+      return isSafe(request.method)
+        ? next.handle()
+        : intercept(protection, request, response, next);
     },
   };
 }
@@ -125,6 +127,7 @@ function routeOf(request: NestRequest): string | undefined {
 function ofNest(error: unknown): Problem | undefined {
   if (!(error instanceof HttpException)) return undefined;
   const status = error.getStatus();
-  const code = status === 404 ? "NOT_FOUND" : status < 500 ? "VALIDATION.request" : "TRANSIENT.internal";
+  const code =
+    status === 404 ? "NOT_FOUND" : status < 500 ? "VALIDATION.request" : "TRANSIENT.internal";
   return new Problem(code, error.message, { status, cause: error });
 }

@@ -66,8 +66,11 @@ export function isPool(value: unknown): value is PgPool {
 }
 
 /** A database, or the pool of `pg` that it is made of. */
-export function databaseOf<Client extends object>(given: PgPool | Database<Client>): Database<Client> {
-  const isDatabase = typeof (given as Partial<Database<Client>>).transaction === "function" && "driver" in given;
+export function databaseOf<Client extends object>(
+  given: PgPool | Database<Client>,
+): Database<Client> {
+  const isDatabase =
+    typeof (given as Partial<Database<Client>>).transaction === "function" && "driver" in given;
   return isDatabase ? given : (pg(given as PgPool) as unknown as Database<Client>);
 }
 

@@ -36,7 +36,11 @@ export function prisma<Client extends PrismaTransaction>(
         "something else: pass new PrismaClient(...), not the tx of $transaction",
     );
   }
-  const options = { maxWait: maxWaitMs, timeout: timeoutMs, isolationLevel: "ReadCommitted" } as const;
+  const options = {
+    maxWait: maxWaitMs,
+    timeout: timeoutMs,
+    isolationLevel: "ReadCommitted",
+  } as const;
   return {
     driver: "prisma",
     transaction: (work) => client.$transaction((tx) => work(sessionOf(tx)), options),

@@ -84,10 +84,11 @@ export interface TestResponse {
 }
 
 /** Sends the same request `count` times at once, and returns all responses. */
-export async function duplicates(count: number, send: () => Promise<Response>): Promise<TestResponse[]> {
-  return Promise.all(
-    Array.from({ length: count }, async () => readResponse(await send())),
-  );
+export async function duplicates(
+  count: number,
+  send: () => Promise<Response>,
+): Promise<TestResponse[]> {
+  return Promise.all(Array.from({ length: count }, async () => readResponse(await send())));
 }
 
 /** Reads a response to its end. Lines of one header are joined by a comma. */
@@ -100,14 +101,23 @@ export async function readResponse(response: Response): Promise<TestResponse> {
 }
 
 /** Headers that a replay need not repeat. */
-const OF_ONE_EXCHANGE = new Set(["date", "connection", "keep-alive", "set-cookie", "x-request-id", "idempotency-status", "idempotent-replayed"]);
+const OF_ONE_EXCHANGE = new Set([
+  "date",
+  "connection",
+  "keep-alive",
+  "set-cookie",
+  "x-request-id",
+  "idempotency-status",
+  "idempotent-replayed",
+]);
 
 /** Throws unless `second` is the replay of `first`: status, stored headers and body, byte for byte. */
 export function assertReplay(first: TestResponse, second: TestResponse): void {
   const [one, two] = [comparable(first), comparable(second)];
   if (one !== two) throw new Error(`the replay differs:\n${one}\n${two}`);
   const status = second.headers["idempotency-status"];
-  if (status !== "replayed") throw new Error(`expected a replay, got Idempotency-Status: ${String(status)}`);
+  if (status !== "replayed")
+    throw new Error(`expected a replay, got Idempotency-Status: ${String(status)}`);
 }
 
 function comparable({ status, headers, body }: TestResponse): string {

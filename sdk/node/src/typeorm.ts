@@ -33,6 +33,7 @@ export function join(manager: EntityManager): Joined<EntityManager> {
 function sessionOf(manager: EntityManager): Session<EntityManager> {
   return {
     client: manager,
-    query: async (text, params) => (await manager.query<Row[] | undefined>(text, [...params])) ?? [],
+    query: async (text, params) =>
+      (await manager.query<Row[] | undefined>(text, [...params])) ?? [],
   };
 }

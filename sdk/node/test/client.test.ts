@@ -12,7 +12,11 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { budgets, Client, FileJournal, SendError, type ClientOptions } from "hapax/client";
 
-type Respond = (request: http.IncomingMessage, response: http.ServerResponse, count: number) => void;
+type Respond = (
+  request: http.IncomingMessage,
+  response: http.ServerResponse,
+  count: number,
+) => void;
 
 const folder = mkdtempSync(join(tmpdir(), "hapax-client-"));
 const servers: http.Server[] = [];
@@ -58,7 +62,10 @@ test("all attempts have the same key and the same bytes", async () => {
   assert.deepEqual([answer.status, answer.stopped, answer.attempts.length], [201, "answered", 3]);
   assert.equal(new Set(requests.map(({ headers }) => headers["idempotency-key"])).size, 1);
   assert.deepEqual(new Set(requests.map(({ body }) => body)), new Set(['{"amount":5}']));
-  assert.deepEqual(requests.map(({ headers }) => headers["idempotency-attempt"]), ["1", "2", "3"]);
+  assert.deepEqual(
+    requests.map(({ headers }) => headers["idempotency-attempt"]),
+    ["1", "2", "3"],
+  );
   assert.ok(Number(requests[0]?.headers["x-request-timeout"]) <= 10_000);
 });
 
@@ -67,7 +74,10 @@ test("a response that asks for a longer wait than is left ends the operation", a
     response.writeHead(429, { "retry-after": "60" }).end();
   });
   const answer = await new Client(fast).send({ url });
-  assert.deepEqual([answer.stopped, answer.retryAfterMs, requests.length], ["retry_after", 60_000, 1]);
+  assert.deepEqual(
+    [answer.stopped, answer.retryAfterMs, requests.length],
+    ["retry_after", 60_000, 1],
+  );
 });
 
 test("Retry-After is a minimum", async () => {
@@ -87,13 +97,18 @@ test("a POST without a key is not sent again once it may have arrived", async ()
 });
 
 test("a request that could not be sent is retried, also without a key", async () => {
-  const error = await new Client(fast).send({ url: "http://127.0.0.1:1/", key: null }).catch((reason: unknown) => reason);
+  const { url } = await remote(() => undefined);
+  const [server] = servers;
+  server?.close();
+  const error = await new Client(fast).send({ url, key: null }).catch((reason: unknown) => reason);
   assert.ok(error instanceof SendError);
   assert.deepEqual([error.reason, error.attempts.length], ["exhausted", 5]);
 });
 
 test("an empty budget ends operations to its destination", async () => {
-  const { url, requests } = await remote((_request, response) => void response.writeHead(503).end());
+  const { url, requests } = await remote(
+    (_request, response) => void response.writeHead(503).end(),
+  );
   const client = new Client({ ...fast, budget: budgets.strict() });
   await client.send({ url });
   const second = await client.send({ url });
@@ -128,7 +143,10 @@ test("a client that was killed continues under its key", async () => {
   assert.deepEqual(JSON.parse(stdout), { status: 201, key, isResumed: true });
   assert.equal(requests.at(-1)?.headers["idempotency-key"], key);
   // The outcome is known, so the next operation is another one.
-  const next = await new Client({ journal: new FileJournal(path) }).send({ url, json: { amount: 5 } });
+  const next = await new Client({ journal: new FileJournal(path) }).send({
+    url,
+    json: { amount: 5 },
+  });
   assert.notEqual(next.key, key);
 });
 
@@ -148,7 +166,9 @@ test("a key whose outcome is not known stays in the journal", async () => {
 
 test("a key that the service may have deleted is not sent", async () => {
   const path = join(folder, "stale.journal");
-  const { url, requests } = await remote((_request, response) => void response.writeHead(524).end());
+  const { url, requests } = await remote(
+    (_request, response) => void response.writeHead(524).end(),
+  );
   const client = new Client({ ...fast, journal: new FileJournal(path) });
   await client.send({ url });
   writeFileSync(path, readFileSync(path, "utf8").replace(/"at_ms":\d+/g, '"at_ms":1000'));
@@ -166,13 +186,18 @@ test("a torn last line is left out, and another bad line is an error", async () 
   writeFileSync(path, `${readFileSync(path, "utf8")}{"state":"do`);
   assert.deepEqual([key, (await journal.begin(intent, "k2")).key], ["k1", "k1"]);
   writeFileSync(path, `nonsense\n${readFileSync(path, "utf8")}`);
-  await assert.rejects(journal.begin(intent, "k3"), /line 1 of the journal .* is not a valid record/);
+  await assert.rejects(
+    journal.begin(intent, "k3"),
+    /line 1 of the journal .* is not a valid record/,
+  );
 });
 
 test("twenty clients with one journal use one key", async () => {
   const path = join(folder, "shared.journal");
   const intent = { name: undefined, method: "POST", url: "http://a/", body: "00" };
-  const begun = await Promise.all(Array.from({ length: 20 }, (_, at) => new FileJournal(path).begin(intent, `k${at}`)));
+  const begun = await Promise.all(
+    Array.from({ length: 20 }, (_, at) => new FileJournal(path).begin(intent, `k${at}`)),
+  );
   assert.equal(new Set(begun.map(({ key }) => key)).size, 1);
   assert.equal(begun.filter(({ isResumed }) => !isResumed).length, 1);
 });

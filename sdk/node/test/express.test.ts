@@ -16,7 +16,10 @@ let db: Scratch;
 let pool: pg.Pool;
 const stops: (() => Promise<void>)[] = [];
 const failures: Failure[] = [];
-const options: Options<express.Request> = { tenant: "demo", onError: (failure) => failures.push(failure) };
+const options: Options<express.Request> = {
+  tenant: "demo",
+  onError: (failure) => failures.push(failure),
+};
 
 before(async () => {
   db = await scratch();
@@ -43,7 +46,8 @@ async function listen(app: express.Express): Promise<string> {
 }
 
 const PATH = "/shops/:shop/orders";
-const echo: express.RequestHandler = (req, res) => void res.status(201).json({ body: req.body as unknown });
+const echo: express.RequestHandler = (req, res) =>
+  void res.status(201).json({ body: req.body as unknown });
 
 test("a parser that has dropped the bytes of a body is refused, with what to do", async () => {
   const app = express();
@@ -53,7 +57,10 @@ test("a parser that has dropped the bytes of a body is refused, with what to do"
   assert.equal(refused.status, 500);
   assert.equal(problemIn(refused).code, "INTERNAL");
   const cause = failures.at(-1)?.problem.options.cause;
-  assert.match(String(cause), /install hapax before express\.json\(\).*express\.json\(\{ verify: keepBody \}\)/);
+  assert.match(
+    String(cause),
+    /install hapax before express\.json\(\).*express\.json\(\{ verify: keepBody \}\)/,
+  );
 });
 
 test("a parser that keeps the bytes of a body is welcome", async () => {
@@ -73,12 +80,22 @@ test("forms, texts and bytes are parsed as a handler expects them", async () => 
   app.post(PATH, hapax(pool, options), echo);
   const url = await listen(app);
   const post = async (type: string, body: string): Promise<unknown> => {
-    const response = await send(url, { key: randomUUID(), body, headers: { "content-type": type } });
+    const response = await send(url, {
+      key: randomUUID(),
+      body,
+      headers: { "content-type": type },
+    });
     return (JSON.parse(response.body.toString()) as { body: unknown }).body;
   };
-  assert.deepEqual(await post("application/x-www-form-urlencoded", "a=1&b=%20"), { a: "1", b: " " });
+  assert.deepEqual(await post("application/x-www-form-urlencoded", "a=1&b=%20"), {
+    a: "1",
+    b: " ",
+  });
   assert.equal(await post("text/plain", "tea"), "tea");
-  assert.deepEqual(await post("application/octet-stream", "tea"), { type: "Buffer", data: [116, 101, 97] });
+  assert.deepEqual(await post("application/octet-stream", "tea"), {
+    type: "Buffer",
+    data: [116, 101, 97],
+  });
 });
 
 test("headers of middleware before hapax are not stored", async () => {
@@ -104,7 +121,10 @@ test("headers of middleware before hapax are not stored", async () => {
 test("a body that is too long is refused before it is claimed", async () => {
   const app = express();
   app.post(PATH, hapax(pool, { ...options, bodyBytesMax: 10 }), echo);
-  const refused = await send(await listen(app), { key: randomUUID(), body: { text: "too long" } });
+  const refused = await send(await listen(app), {
+    key: randomUUID(),
+    body: { text: "too long" },
+  });
   assert.equal(refused.status, 413);
   assert.equal(problemIn(refused).code, "VALIDATION.body.too_large");
 });
@@ -114,7 +134,10 @@ test("a failure is stored if the service says so, and then asks for no retry", a
   let runs = 0;
   app.post(PATH, hapax(pool, { ...options, onFailure: "store" }), () => {
     runs += 1;
-    throw new Problem("TRANSIENT.provider", "the provider failed", { status: 502, retryAfter: 5 });
+    throw new Problem("TRANSIENT.provider", "the provider failed", {
+      status: 502,
+      retryAfter: 5,
+    });
   });
   const url = await listen(app);
   const sent = { key: randomUUID(), body: {} };
@@ -137,7 +160,11 @@ test("a handler that writes in pieces and uses writeHead is replayed", async () 
   const url = await listen(app);
   const key = randomUUID();
   const [first, second] = await duplicates(2, () =>
-    fetch(`${url}/shops/one/orders`, { method: "POST", headers: { "idempotency-key": key }, body: "x" }),
+    fetch(`${url}/shops/one/orders`, {
+      method: "POST",
+      headers: { "idempotency-key": key },
+      body: "x",
+    }),
   );
   assert.ok(first && second);
   assert.equal(first.body.toString(), "tea!");
@@ -153,7 +180,10 @@ test("an older contract is refused by its name", async () => {
   app.post(PATH, hapax(oldPool, options), echo);
   const refused = await send(await listen(app), { key: randomUUID(), body: {} });
   assert.equal(refused.status, 500);
-  assert.match(String(failures.at(-1)?.problem.options.cause), /needs version 2 of Hapax's SQL contract.*contract_version/);
+  assert.match(
+    String(failures.at(-1)?.problem.options.cause),
+    /needs version 2 of Hapax's SQL contract.*contract_version/,
+  );
   await oldPool.end();
   await old.drop();
 });
@@ -163,30 +193,65 @@ test("a route whose template is not known needs an operation", async () => {
   app.use(hapax(pool, options), echo);
   const refused = await send(await listen(app), { key: randomUUID(), body: {} });
   assert.equal(refused.status, 500);
-  assert.match(String(failures.at(-1)?.problem.options.cause), /install hapax on the route itself, or pass/);
+  assert.match(
+    String(failures.at(-1)?.problem.options.cause),
+    /install hapax on the route itself, or pass/,
+  );
 });
 
 test("a missing tenant and an unknown profile are refused at the start", () => {
   assert.throws(() => hapax(pool, {} as never), /hapax needs a tenant: pass \{ tenant/);
-  assert.throws(() => hapax(pool, { tenant: "demo", profile: "other" as never }), /there is no profile other/);
+  assert.throws(
+    () => hapax(pool, { tenant: "demo", profile: "other" as never }),
+    /there is no profile other/,
+  );
   assert.throws(() => hapax({} as never, options), /hapax needs a Pool of pg/);
 });
 
 test("the profiles are those of the SQL contract", async () => {
   for (const profile of Object.values(PROFILES)) {
-    const { rows } = await pool.query<Record<string, unknown>>("SELECT *, extract(epoch FROM min_retention)::integer * 1000 AS min_ms FROM hapax.profile($1)", [profile.name]);
+    const { rows } = await pool.query<Record<string, unknown>>(
+      "SELECT *, extract(epoch FROM min_retention)::integer * 1000 AS min_ms FROM hapax.profile($1)",
+      [profile.name],
+    );
     const row = rows[0] ?? assert.fail(profile.name);
     const { codes } = profile;
     assert.deepEqual(
-      [row.fingerprint_mode, row.mismatch_status, row.marks_replay, row.requires_key_for_post, row.needs_uuid_v7],
-      [profile.fingerprint, profile.mismatchStatus, profile.marksReplays, profile.postNeedsKey, profile.uuidV7],
+      [
+        row.fingerprint_mode,
+        row.mismatch_status,
+        row.marks_replay,
+        row.requires_key_for_post,
+        row.needs_uuid_v7,
+      ],
+      [
+        profile.fingerprint,
+        profile.mismatchStatus,
+        profile.marksReplays,
+        profile.postNeedsKey,
+        profile.uuidV7,
+      ],
     );
     assert.deepEqual(
-      [row.releases_failures, row.refuses_expired, row.says_retry_after, !row.key_required, row.min_ms],
-      [profile.releasesFailures, profile.refusesExpired, profile.saysRetryAfter, profile.keyOptional, profile.retentionMinMs],
+      [
+        row.releases_failures,
+        row.refuses_expired,
+        row.says_retry_after,
+        !row.key_required,
+        row.min_ms,
+      ],
+      [
+        profile.releasesFailures,
+        profile.refusesExpired,
+        profile.saysRetryAfter,
+        profile.keyOptional,
+        profile.retentionMinMs,
+      ],
     );
     assert.deepEqual(
-      [row.missing_code, row.mismatch_code, row.in_progress_code, row.expired_code].map((code) => code ?? undefined),
+      [row.missing_code, row.mismatch_code, row.in_progress_code, row.expired_code].map(
+        (code) => code ?? undefined,
+      ),
       [codes.missing, codes.mismatch, codes.inProgress, codes.expired],
     );
     assert.equal(row.stores === "successes", profile.successesOnly);

@@ -17,7 +17,11 @@ let inbox: Inbox;
 before(async () => {
   db = await scratch();
   pool = new pg.Pool({ connectionString: db.url, max: 10 });
-  inbox = new Inbox(pool, { consumer: "ledger", sources: { bank: [SECRET], shop: [SECRET] }, onError: () => undefined });
+  inbox = new Inbox(pool, {
+    consumer: "ledger",
+    sources: { bank: [SECRET], shop: [SECRET] },
+    onError: () => undefined,
+  });
 });
 after(async () => {
   await pool.end();
@@ -56,7 +60,10 @@ test("two hundred copies of a message have one effect", async () => {
   assert.equal(replies.filter(({ acceptance }) => acceptance === "first").length, 1);
   assert.equal(await db.count(`ledger WHERE message_id = '${id}'`), 1);
   assert.equal(await db.count(`hapax.outbox_event WHERE aggregate_id = '${id}'`), 1);
-  assert.equal(await db.count(`hapax.inbox_message WHERE message_id = '${id}' AND result = 'entered'`), 1);
+  assert.equal(
+    await db.count(`hapax.inbox_message WHERE message_id = '${id}' AND result = 'entered'`),
+    1,
+  );
 });
 
 test("the same id with another payload is a mismatch, and from another source another message", async () => {
@@ -82,15 +89,28 @@ test("a message that is not signed by its source is refused", async () => {
   assert.equal(forged.status, 401);
   assert.match(forged.body.toString(), /AUTH\.signature/);
   assert.equal((await receive({ ...sent, source: "other" })).status, 404);
-  assert.equal((await receive(delivery(randomUUID(), 3, "bank", Date.now() - 360_000))).status, 401);
-  const twice = { ...sent, headers: { ...sent.headers, "webhook-id": ["a", "b"] } };
+  assert.equal(
+    (await receive(delivery(randomUUID(), 3, "bank", Date.now() - 360_000))).status,
+    401,
+  );
+  const twice = {
+    ...sent,
+    headers: { ...(sent.headers as Record<string, string>), "webhook-id": ["a", "b"] },
+  };
   assert.equal((await receive(twice)).status, 401);
-  assert.throws(() => new Inbox(pool, { consumer: "c", sources: { bank: ["secret"] } }), /key does not begin with whsec_/);
+  assert.throws(
+    () => new Inbox(pool, { consumer: "c", sources: { bank: ["secret"] } }),
+    /key does not begin with whsec_/,
+  );
 });
 
 test("a store that cannot be used is 503, so that the sender tries again", async () => {
   const absent = new pg.Pool({ connectionString: `${db.url}_absent` });
-  const cut = new Inbox(absent, { consumer: "ledger", sources: { bank: [SECRET] }, onError: () => undefined });
+  const cut = new Inbox(absent, {
+    consumer: "ledger",
+    sources: { bank: [SECRET] },
+    onError: () => undefined,
+  });
   const reply = await cut.receive(delivery(randomUUID(), 1), async () => undefined);
   assert.equal(reply.status, 503);
   assert.equal(reply.headers["retry-after"], "1");

@@ -49,7 +49,11 @@ for (const [name, text, isCommitted] of STATEMENTS) {
         const lost = send(service.url, { key, body: { id } }).catch((error: unknown) => error);
         await isReached;
         const isEffective = isCommitted && fault === "hold-response";
-        if (isEffective) await until(async () => (await db.count(`orders WHERE id = '${id}'`)) === 1, "the commit");
+        if (isEffective)
+          await until(
+            async () => (await db.count(`orders WHERE id = '${id}'`)) === 1,
+            "the commit",
+          );
         service.process.kill("SIGKILL");
         await once(service.process, "exit");
         assert.ok((await lost) instanceof Error, "the client received a response");

@@ -64,7 +64,9 @@ const SENT: Record<string, Sent> = {
   "JSON cut off": { body: '{"a":' },
   "JSON with a duplicate member": { body: '{"a":1,"a":2}' },
   "JSON nested too deep": { body: "[".repeat(129) },
-  "JSON with too many members": { body: `{${Array.from({ length: 10_001 }, (_, at) => `"m${at}":0`).join(",")}}` },
+  "JSON with too many members": {
+    body: `{${Array.from({ length: 10_001 }, (_, at) => `"m${at}":0`).join(",")}}`,
+  },
   "multipart without a boundary": { contentType: "multipart/form-data", body: "--a--" },
 };
 
@@ -76,7 +78,9 @@ async function respond({ situation, profile }: Input): Promise<TestResponse> {
     if (situation === "mismatch") await post(service.url, { ...sent, body: '{"other":1}' });
     if (situation === "expired") await post(service.url, sent);
     if (situation === "expired") {
-      await db.pool.query("UPDATE hapax.idempotency_key SET expires_at = now() - interval '1 second'");
+      await db.pool.query(
+        "UPDATE hapax.idempotency_key SET expires_at = now() - interval '1 second'",
+      );
     }
     if (situation !== "in progress") return await post(service.url, sent);
     const first = post(service.url, sent);
@@ -129,19 +133,29 @@ async function start(database: pg.Pool, { situation, profile }: Input) {
   };
 }
 
-async function post(url: string, { keys = [], body = "", contentType = "" }: Sent): Promise<TestResponse> {
+async function post(
+  url: string,
+  { keys = [], body = "", contentType = "" }: Sent,
+): Promise<TestResponse> {
   const lines = keys.map((key): [string, string] => ["idempotency-key", key]);
   const { request } = await import("node:http");
   return new Promise((resolve, reject) => {
     const headers = ["content-type", contentType, "x-request-id", "req-1", ...lines.flat()];
     headers.push("content-length", String(Buffer.byteLength(body)), "host", "127.0.0.1");
-    const sent = request(url, { method: "POST", headers: headers as never }, (response) => {
+    const sent = request(url, { method: "POST", headers: headers }, (response) => {
       const chunks: Buffer[] = [];
       response.on("data", (chunk: Buffer) => chunks.push(chunk));
       response.on("end", () => {
-        const web = new Response(null, { status: 200, headers: response.headers as Record<string, string> });
+        const web = new Response(null, {
+          status: 200,
+          headers: response.headers as Record<string, string>,
+        });
         void readResponse(web).then(({ headers: read }) =>
-          resolve({ status: response.statusCode ?? 0, headers: read, body: Buffer.concat(chunks) }),
+          resolve({
+            status: response.statusCode ?? 0,
+            headers: read,
+            body: Buffer.concat(chunks),
+          }),
         );
       });
     });

@@ -118,32 +118,53 @@ interface FingerprintInput {
   body: Data;
 }
 
-run<FingerprintInput, unknown>("fingerprint", ({ mode, service, method, template, target, headers, body }) =>
-  orProblem(() => {
-    const options = { tenant: "demo", ...(service !== null && { service }) };
-    const operation = operationOf(options, undefined, method, template);
-    const request = requestOf(headers, { method, operation, ...splitTarget(target), body: bytesOf(body) });
-    return { fingerprint: fingerprint(mode, request).toString("hex") };
-  }),
+run<FingerprintInput, unknown>(
+  "fingerprint",
+  ({ mode, service, method, template, target, headers, body }) =>
+    orProblem(() => {
+      const options = { tenant: "demo", ...(service !== null && { service }) };
+      const operation = operationOf(options, undefined, method, template);
+      const request = requestOf(headers, {
+        method,
+        operation,
+        ...splitTarget(target),
+        body: bytesOf(body),
+      });
+      return { fingerprint: fingerprint(mode, request).toString("hex") };
+    }),
 );
 
-run<{ mode: FingerprintMode; first: string; second: string }, unknown>("fingerprint-pairs", ({ mode, first, second }) => {
-  const hash = (text: string): string => {
-    const request = requestOf([["content-type", "application/json"]], { body: Buffer.from(text) });
-    return fingerprint(mode, request).toString("hex");
-  };
-  return { equal: hash(first) === hash(second) };
-});
+run<{ mode: FingerprintMode; first: string; second: string }, unknown>(
+  "fingerprint-pairs",
+  ({ mode, first, second }) => {
+    const hash = (text: string): string => {
+      const request = requestOf([["content-type", "application/json"]], {
+        body: Buffer.from(text),
+      });
+      return fingerprint(mode, request).toString("hex");
+    };
+    return { equal: hash(first) === hash(second) };
+  },
+);
 
-run<{ status: number; headers: Pairs; per_request: string[] }, unknown>("stored-headers", ({ status, headers, per_request: perRequest }) => {
-  const sent = headers.map(([name, value]): [string, string] => [name, latin1Of(value)]);
-  // A stored error does not ask for a retry.
-  const kept = status < 400 ? sent : sent.filter(([name]) => name.toLowerCase() !== "retry-after");
-  const { stored, exchange } = splitHeaders(kept, new Set(perRequest.map((name) => name.toLowerCase())));
-  const byName = (pairs: HeaderPairs): [string, Data][] =>
-    pairs.toSorted(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0)).map(([name, value]) => [name, dataOf(value)]);
-  return { stored: byName(stored), first_only: byName(exchange) };
-});
+run<{ status: number; headers: Pairs; per_request: string[] }, unknown>(
+  "stored-headers",
+  ({ status, headers, per_request: perRequest }) => {
+    const sent = headers.map(([name, value]): [string, string] => [name, latin1Of(value)]);
+    // A stored error does not ask for a retry.
+    const kept =
+      status < 400 ? sent : sent.filter(([name]) => name.toLowerCase() !== "retry-after");
+    const { stored, exchange } = splitHeaders(
+      kept,
+      new Set(perRequest.map((name) => name.toLowerCase())),
+    );
+    const byName = (pairs: HeaderPairs): [string, Data][] =>
+      pairs
+        .toSorted(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0))
+        .map(([name, value]) => [name, dataOf(value)]);
+    return { stored: byName(stored), first_only: byName(exchange) };
+  },
+);
 
 /** A value as the vectors write it: as text if its bytes are UTF-8. */
 function dataOf(value: string): Data {
@@ -157,13 +178,19 @@ run<{ profile: ProfileName; on_failure: OnFailure; statuses: number[] }, unknown
   ({ profile, on_failure: onFailure, statuses }) => {
     const of = (kept: string): number[] =>
       statuses.filter((status) => disposition(status, onFailure, PROFILES[profile]) === kept);
-    return { with_effect: of("with-effect"), effect_free: of("effect-free"), released: of("release") };
+    return {
+      with_effect: of("with-effect"),
+      effect_free: of("effect-free"),
+      released: of("release"),
+    };
   },
 );
 
 run<{ code: string }, unknown>("problem-codes", ({ code }) => {
   assert.ok(code in CODES, `${code} is not known`);
-  const { type, title, status, retryable } = JSON.parse(new Problem(code, "").response().body.toString()) as Record<string, unknown>;
+  const { type, title, status, retryable } = JSON.parse(
+    new Problem(code, "").response().body.toString(),
+  ) as Record<string, unknown>;
   return { type, title, status, retryable };
 });
 
@@ -178,9 +205,17 @@ run<{ role: "signer" | "verifier"; text: string }, unknown>("webhook-keys", ({ r
   }
 });
 
-run<{ id: string; timestamp: number; body: Data; keys: string[] }, unknown>("webhook-sign", ({ id, timestamp, body, keys }) => ({
-  signature: sign(id, timestamp, bytesOf(body), keys.map((key) => Signer.parse(key))),
-}));
+run<{ id: string; timestamp: number; body: Data; keys: string[] }, unknown>(
+  "webhook-sign",
+  ({ id, timestamp, body, keys }) => ({
+    signature: sign(
+      id,
+      timestamp,
+      bytesOf(body),
+      keys.map((key) => Signer.parse(key)),
+    ),
+  }),
+);
 
 interface VerifyInput {
   id: string;
@@ -192,16 +227,26 @@ interface VerifyInput {
   tolerance: number;
 }
 
-run<VerifyInput, unknown>("webhook-verify", ({ id, timestamp, signature, body, keys, now, tolerance }) => {
-  try {
-    const received = { id, timestamp, signature, body: bytesOf(body) };
-    verify(received, keys.map((key) => Verifier.parse(key)), now * 1000, tolerance * 1000);
-    return { ok: true };
-  } catch (error) {
-    if (!(error instanceof VerifyError)) throw error;
-    return error.header === undefined ? { error: error.reason } : { error: error.reason, header: error.header };
-  }
-});
+run<VerifyInput, unknown>(
+  "webhook-verify",
+  ({ id, timestamp, signature, body, keys, now, tolerance }) => {
+    try {
+      const received = { id, timestamp, signature, body: bytesOf(body) };
+      verify(
+        received,
+        keys.map((key) => Verifier.parse(key)),
+        now * 1000,
+        tolerance * 1000,
+      );
+      return { ok: true };
+    } catch (error) {
+      if (!(error instanceof VerifyError)) throw error;
+      return error.header === undefined
+        ? { error: error.reason }
+        : { error: error.reason, header: error.header };
+    }
+  },
+);
 
 run<{ retry_after: string | null; date: string | null; now: number }, unknown>(
   "retry-after",
@@ -235,7 +280,12 @@ run<DecisionInput, unknown>("retry-decisions", (input) => {
           input.now * 1000,
         );
   const step = decide(seen, {
-    backoff: { baseMs: policy.base_ms, capMs: policy.cap_ms, attemptsMax: policy.attempts_max, totalMs: policy.total_ms },
+    backoff: {
+      baseMs: policy.base_ms,
+      capMs: policy.cap_ms,
+      attemptsMax: policy.attempts_max,
+      totalMs: policy.total_ms,
+    },
     isRepeatable: isRepeatable(input.method, input.has_key),
     attempt: input.attempt,
     elapsedMs: input.elapsed_ms,
@@ -243,32 +293,37 @@ run<DecisionInput, unknown>("retry-decisions", (input) => {
     allows: () => !input.budget_exhausted,
   });
   if ("waitMs" in step) return { wait_ms: Math.round(step.waitMs) };
-  return step.retryAfterMs === undefined ? { stop: step.stop } : { stop: step.stop, retry_after_ms: step.retryAfterMs };
+  return step.retryAfterMs === undefined
+    ? { stop: step.stop }
+    : { stop: step.stop, retry_after_ms: step.retryAfterMs };
 });
 
 type BudgetStep = "first" | "succeeded" | "failed" | "allows" | "take";
 
-run<{ budget: Record<string, number>; steps: [number, BudgetStep][] }, unknown>("retry-budget", ({ budget, steps }) => {
-  const amount = (name: string): number => budget[name] ?? assert.fail(name);
-  const balance = new Balance(
-    {
-      max: amount("max"),
-      initial: amount("initial"),
-      reserve: amount("reserve"),
-      perRequest: amount("per_request"),
-      perSecond: amount("per_second"),
-      perSuccess: amount("per_success"),
-      perRetry: amount("per_retry"),
-      perFailure: amount("per_failure"),
-    },
-    0,
-  );
-  const after = ([now, step]: [number, BudgetStep]): [number, boolean | null] => {
-    const permits = balance[step](now) ?? null;
-    return [balance.amount, permits];
-  };
-  return { steps: steps.map(after) };
-});
+run<{ budget: Record<string, number>; steps: [number, BudgetStep][] }, unknown>(
+  "retry-budget",
+  ({ budget, steps }) => {
+    const amount = (name: string): number => budget[name] ?? assert.fail(name);
+    const balance = new Balance(
+      {
+        max: amount("max"),
+        initial: amount("initial"),
+        reserve: amount("reserve"),
+        perRequest: amount("per_request"),
+        perSecond: amount("per_second"),
+        perSuccess: amount("per_success"),
+        perRetry: amount("per_retry"),
+        perFailure: amount("per_failure"),
+      },
+      0,
+    );
+    const after = ([now, step]: [number, BudgetStep]): [number, boolean | null] => {
+      const permits = balance[step](now) ?? null;
+      return [balance.amount, permits];
+    };
+    return { steps: steps.map(after) };
+  },
+);
 
 interface JournalInput {
   status: number;
@@ -277,6 +332,9 @@ interface JournalInput {
   in_doubt: boolean;
 }
 
-run<JournalInput, unknown>("journal", ({ status, idempotency_status: said, code, in_doubt: inDoubt }) => ({
-  key: fateOf(status, said === "stored" || said === "replayed", code ?? undefined, inDoubt),
-}));
+run<JournalInput, unknown>(
+  "journal",
+  ({ status, idempotency_status: said, code, in_doubt: inDoubt }) => ({
+    key: fateOf(status, said === "stored" || said === "replayed", code ?? undefined, inDoubt),
+  }),
+);

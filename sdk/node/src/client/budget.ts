@@ -44,9 +44,23 @@ export const budgets = {
    * 10 % of first attempts, half a retry per second, and five at once: a single operation has all
    * its attempts.
    */
-  standard: (): Budget => ({ ...NOTHING, max: 5 * RETRY, initial: 5 * RETRY, perRequest: 100, perSecond: 500, perRetry: RETRY }),
+  standard: (): Budget => ({
+    ...NOTHING,
+    max: 5 * RETRY,
+    initial: 5 * RETRY,
+    perRequest: 100,
+    perSecond: 500,
+    perRetry: RETRY,
+  }),
   /** 10 % of first attempts and one retry per second, without reserve, in every window. */
-  strict: (): Budget => ({ ...NOTHING, max: RETRY, initial: RETRY, perRequest: 100, perSecond: RETRY, perRetry: RETRY }),
+  strict: (): Budget => ({
+    ...NOTHING,
+    max: RETRY,
+    initial: RETRY,
+    perRequest: 100,
+    perSecond: RETRY,
+    perRetry: RETRY,
+  }),
   /** Retry throttling of gRPC: retries need more than half of the tokens. */
   grpc: (tokensMax: number, ratioMilli: number): Budget => ({
     ...NOTHING,

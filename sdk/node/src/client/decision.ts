@@ -26,7 +26,12 @@ export type Seen =
   | "lost"
   /** The same, because the time for the attempt has passed. */
   | "timed_out"
-  | { status: number; retryAfterMs: number | undefined; isStored: boolean; code: string | undefined };
+  | {
+      status: number;
+      retryAfterMs: number | undefined;
+      isStored: boolean;
+      code: string | undefined;
+    };
 
 /** What a decision depends on beside the outcome. */
 export interface Situation {
@@ -109,7 +114,11 @@ export function problemCode(contentType: string | null, body: Uint8Array): strin
  * The wait that a response asks for, at most a day. A date is compared with the `Date` of the same
  * response, because the clocks of client and server may differ.
  */
-export function retryAfterMs(asked: string | null, date: string | null, now: number): number | undefined {
+export function retryAfterMs(
+  asked: string | null,
+  date: string | null,
+  now: number,
+): number | undefined {
   if (asked === null) return undefined;
   const text = asked.trim();
   if (/^[0-9]+$/.test(text)) return Math.min(Number(text) * 1000, RETRY_AFTER_MAX_MS);
@@ -135,9 +144,17 @@ function httpDate(text: string): number | undefined {
   const [hours = 0, minutes = 0, seconds = 0] = time.split(":").map(Number);
   const written = Number(found.year);
   const year = found.year?.length === 2 ? written + (written < 70 ? 2000 : 1900) : written;
-  const moment = Date.UTC(year, MONTHS.indexOf(month), Number(day), hours, minutes, Math.min(seconds, 59));
+  const moment = Date.UTC(
+    year,
+    MONTHS.indexOf(month),
+    Number(day),
+    hours,
+    minutes,
+    Math.min(seconds, 59),
+  );
   const parsed = new Date(moment);
-  const isDay = parsed.getUTCDate() === Number(day) && text.startsWith(WEEKDAYS[parsed.getUTCDay()] ?? "");
+  const isDay =
+    parsed.getUTCDate() === Number(day) && text.startsWith(WEEKDAYS[parsed.getUTCDay()] ?? "");
   const isReal = isDay && MONTHS.includes(month) && hours < 24 && minutes < 60 && seconds <= 60;
   return isReal && year >= 1970 ? moment : undefined;
 }

@@ -5,7 +5,16 @@
  * It is safe to send it again under the same key, and only under that key. So the key is recorded
  * before the first byte is sent, and removed when the outcome is known.
  */
-import { mkdir, open, readFile, rename, rm, stat, writeFile, type FileHandle } from "node:fs/promises";
+import {
+  mkdir,
+  open,
+  readFile,
+  rename,
+  rm,
+  stat,
+  writeFile,
+  type FileHandle,
+} from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { Parts } from "../core/parts.js";
@@ -55,7 +64,12 @@ const MISMATCHES = new Set([
  * Decides what a final response means for its key. A 401 or a 404 says nothing about an earlier
  * attempt whose response was lost. A server error may come from a proxy that has given up.
  */
-export function fateOf(status: number, isStored: boolean, code: string | undefined, inDoubt: boolean): Fate {
+export function fateOf(
+  status: number,
+  isStored: boolean,
+  code: string | undefined,
+  inDoubt: boolean,
+): Fate {
   const isSuccess = status >= 200 && status < 300;
   if (isSuccess || isStored || MISMATCHES.has(code ?? "")) return "known";
   return !inDoubt && status < 500 ? "nothing" : "unknown";
@@ -92,7 +106,12 @@ export class FileJournal implements Journal {
     return this.locked(async (file, lines) => {
       const first = unfinished(lines).find((line) => isFor(line, intent));
       if (!first) {
-        await this.append(file, { state: "open", key: fresh, at_ms: Date.now(), ...intent });
+        await this.append(file, {
+          state: "open",
+          key: fresh,
+          at_ms: Date.now(),
+          ...intent,
+        });
         return { key: fresh, isResumed: false, ageMs: 0 };
       }
       // The process that started it may still be running, and must not remove the key meanwhile.
@@ -117,7 +136,9 @@ export class FileJournal implements Journal {
     await file.sync();
   }
 
-  private async locked<Result>(act: (file: FileHandle, lines: Line[]) => Promise<Result>): Promise<Result> {
+  private async locked<Result>(
+    act: (file: FileHandle, lines: Line[]) => Promise<Result>,
+  ): Promise<Result> {
     const unlock = await lock(`${this.path}.lock.d`);
     let file: FileHandle | undefined;
     try {
@@ -190,7 +211,7 @@ function parseLines(text: Buffer, path: string): Line[] {
 function parseLine(line: string, number: number, path: string): Line {
   try {
     const record = JSON.parse(line) as Line;
-    if (record.state === "open" || record.state === "done") return record;
+    if (["open", "done"].includes(record.state)) return record;
   } catch {
     // Reported below.
   }

@@ -11,13 +11,19 @@ import { Problem } from "./problem.js";
 export type BodyRequest = IncomingMessage & { rawBody?: unknown; body?: unknown };
 
 /** Returns the bytes of the body. `advice` says how to keep them in this framework. */
-export async function readBody(request: BodyRequest, bytesMax: number, advice: string): Promise<Buffer> {
+export async function readBody(
+  request: BodyRequest,
+  bytesMax: number,
+  advice: string,
+): Promise<Buffer> {
   const kept = [request.rawBody, request.body].find((each) => each instanceof Uint8Array);
   if (kept) return bounded(Buffer.from(kept), bytesMax);
   if (typeof request.rawBody === "string") return bounded(Buffer.from(request.rawBody), bytesMax);
   if (!hasBody(request)) return Buffer.alloc(0);
   if (request.readableDidRead || request.readableEnded) {
-    throw new UsageError(`the bytes of the body are part of the fingerprint, and a parser has dropped them: ${advice}`);
+    throw new UsageError(
+      `the bytes of the body are part of the fingerprint, and a parser has dropped them: ${advice}`,
+    );
   }
   const encoding = request.headers["content-encoding"];
   if (encoding !== undefined && encoding.toLowerCase() !== "identity") {
@@ -78,13 +84,17 @@ async function collect(request: IncomingMessage, bytesMax: number): Promise<Buff
   const chunks: Buffer[] = [];
   let bytes = 0;
   try {
-    for await (const chunk of request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
+    for await (const chunk of request.iterator({
+      destroyOnReturn: false,
+    }) as AsyncIterable<Buffer>) {
       bytes += chunk.length;
       if (bytes > bytesMax) break;
       chunks.push(chunk);
     }
   } catch (cause) {
-    throw new Problem("VALIDATION.body.incomplete", "the body ended before it was complete", { cause });
+    throw new Problem("VALIDATION.body.incomplete", "the body ended before it was complete", {
+      cause,
+    });
   }
   if (bytes > bytesMax) {
     // The rest is read and dropped, so that the client receives the response.

@@ -54,10 +54,13 @@ export class Capture {
     this.done.catch(() => undefined);
     this.before = { ...response.getHeaders() };
     this.own = Object.fromEntries(
-      PATCHED.map((name) => [name, (response[name] as (...args: unknown[]) => unknown).bind(response)]),
+      PATCHED.map((name) => [
+        name,
+        (response[name] as (...args: unknown[]) => unknown).bind(response),
+      ]),
     ) as Capture["own"];
     for (const name of PATCHED) {
-      if (Object.hasOwn(response, name)) this.ownBefore.set(name, response[name]);
+      if (Object.hasOwn(response, name)) this.ownBefore.set(name, Reflect.get(response, name));
     }
     this.patch();
   }
@@ -130,7 +133,8 @@ export class Capture {
     const pairs = pairsOf(headers);
     for (const [name] of pairs) this.own.removeHeader(name);
     for (const [name, value] of pairs) {
-      for (const line of Array.isArray(value) ? value : [value]) this.own.appendHeader(name, String(line));
+      for (const line of Array.isArray(value) ? value : [value])
+        this.own.appendHeader(name, String(line));
     }
   }
 

@@ -52,7 +52,12 @@ export async function claim(
   options: ClaimOptions,
 ): Promise<ClaimOutcome> {
   const retention = `${options.retentionMs} milliseconds`;
-  const row = await one(session, CLAIM, [...keyOf(scope), fingerprint, retention, options.onExpired]);
+  const row = await one(session, CLAIM, [
+    ...keyOf(scope),
+    fingerprint,
+    retention,
+    options.onExpired,
+  ]);
   switch (row.outcome) {
     case "open":
     case "mismatch":
@@ -63,7 +68,9 @@ export async function claim(
     case "replay":
       return { outcome: "replay", response: responseOf(row) };
     default:
-      throw new Error(`hapax.claim returned the outcome ${String(row.outcome)}, which is not known`);
+      throw new Error(
+        `hapax.claim returned the outcome ${String(row.outcome)}, which is not known`,
+      );
   }
 }
 

@@ -10,7 +10,8 @@ export function decimalValue(token: string): string {
   const digits = (whole.slice(sign.length) + fraction).replace(/^0+/, "");
   if (digits === "") return "0";
   const short = trimZeros(digits);
-  const power = BigInt(exponent.replace(/^\+/, "")) + BigInt(digits.length - short.length - fraction.length);
+  const power =
+    BigInt(exponent.replace(/^\+/, "")) + BigInt(digits.length - short.length - fraction.length);
   return power === 0n ? sign + short : `${sign}${short}e${power}`;
 }
 

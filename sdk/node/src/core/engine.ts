@@ -15,7 +15,13 @@ import type { Policy } from "./options.js";
 import { Problem, unavailable } from "./problem.js";
 import { outcomeProblem, replayOf, withRequest } from "./reply.js";
 import { parseRequest, type IncomingRequest, type ParsedRequest } from "./request.js";
-import { disposition, splitHeaders, type Disposition, type HeaderPairs, type HttpResponse } from "./response.js";
+import {
+  disposition,
+  splitHeaders,
+  type Disposition,
+  type HeaderPairs,
+  type HttpResponse,
+} from "./response.js";
 import { lend, type Transactional } from "./tx.js";
 
 /** What a handler has produced. */
@@ -118,7 +124,9 @@ export class Engine<Client extends object> {
           if (found.outcome !== "open") return found;
           run.hasStarted = true;
           const events = new Events();
-          const ran = await effect(session, (client) => this.run(run, client, events, request, handler));
+          const ran = await effect(session, (client) =>
+            this.run(run, client, events, request, handler),
+          );
           if (ran.disposition === "release") throw new Released(ran);
           run.check();
           const kept = ran.disposition === "with-effect" ? events.close() : "[]";
@@ -129,7 +137,8 @@ export class Engine<Client extends object> {
       );
     } catch (error) {
       if (error instanceof Released) return firstResponse(error.ran);
-      if (run.committing && !isRolledBack(error)) return this.recover(request, scope, run.committing, error);
+      if (run.committing && !isRolledBack(error))
+        return this.recover(request, scope, run.committing, error);
       throw run.hasStarted || error instanceof Problem ? error : unclaimed(error);
     }
   }
@@ -178,7 +187,9 @@ export class Engine<Client extends object> {
         .transaction((session) => claim(session, scope, request.fingerprint, this.policy))
         .catch(() => undefined);
       if (found?.outcome === "replay") {
-        const isOwn = found.response.status === ran.stored.status && found.response.body.equals(ran.stored.body);
+        const isOwn =
+          found.response.status === ran.stored.status &&
+          found.response.body.equals(ran.stored.body);
         return isOwn ? firstResponse(ran, "stored") : replayOf(found.response, this.policy.profile);
       }
       // An open key means that nothing was committed: the client sends the request again.
@@ -189,7 +200,10 @@ export class Engine<Client extends object> {
   }
 
   /** Runs a request without a key, in a transaction without a claim. */
-  private async unprotected(request: ParsedRequest, handler: Handler<Client>): Promise<HttpResponse> {
+  private async unprotected(
+    request: ParsedRequest,
+    handler: Handler<Client>,
+  ): Promise<HttpResponse> {
     const run = new Run(request.endsAt);
     try {
       return await run.within(
@@ -218,7 +232,8 @@ async function effect<Client>(
   if (!session.savepoint) {
     await session.query("SAVEPOINT hapax_effect", []);
     const ran = await work(session.client);
-    if (ran.disposition === "effect-free") await session.query("ROLLBACK TO SAVEPOINT hapax_effect", []);
+    if (ran.disposition === "effect-free")
+      await session.query("ROLLBACK TO SAVEPOINT hapax_effect", []);
     return ran;
   }
   let ran: Ran | undefined;
@@ -294,7 +309,9 @@ function ranOf(
   }
   // A retry with the same key receives a stored error again, so it does not ask for a retry.
   const lines =
-    status < 400 ? response.headers : response.headers.filter(([name]) => name.toLowerCase() !== "retry-after");
+    status < 400
+      ? response.headers
+      : response.headers.filter(([name]) => name.toLowerCase() !== "retry-after");
   const { stored, exchange } = splitHeaders(lines, policy.perRequestHeaders);
   return {
     disposition: kept,
@@ -326,7 +343,10 @@ function unclaimed(error: unknown): Problem {
 }
 
 function late(): Problem {
-  return new Problem("DEPENDENCY.timeout", "the time ran out before the commit; nothing was changed");
+  return new Problem(
+    "DEPENDENCY.timeout",
+    "the time ran out before the commit; nothing was changed",
+  );
 }
 
 function tooLarge(): Problem {

@@ -67,11 +67,18 @@ export function problemOf(error: unknown): Problem {
 /** Whether a driver says that it has no connection, or has lost it. */
 export function isConnectionError(error: unknown, depth = 0): boolean {
   if (typeof error !== "object" || error === null || depth > 5) return false;
-  const { code, message, errors } = error as { code?: unknown; message?: unknown; errors?: unknown };
+  const { code, message, errors } = error as {
+    code?: unknown;
+    message?: unknown;
+    errors?: unknown;
+  };
   if (typeof code === "string" && CONNECTION_CODES.test(code)) return true;
   if (typeof message === "string" && CONNECTION_MESSAGES.test(message)) return true;
-  if (Array.isArray(errors) && errors.some((each) => isConnectionError(each, depth + 1))) return true;
-  return INNER.some((name) => isConnectionError((error as Record<string, unknown>)[name], depth + 1));
+  if (Array.isArray(errors) && errors.some((each) => isConnectionError(each, depth + 1)))
+    return true;
+  return INNER.some((name) =>
+    isConnectionError((error as Record<string, unknown>)[name], depth + 1),
+  );
 }
 
 const CONNECTION_CODES =

@@ -94,9 +94,13 @@ function payloadOf(payload: unknown, { contentType }: EventOptions): Record<stri
       throw new UsageError("an event of bytes needs a contentType, such as application/protobuf");
     }
     checkLength(payload.byteLength);
-    return { payload_base64: Buffer.from(payload).toString("base64"), content_type: contentType };
+    return {
+      payload_base64: Buffer.from(payload).toString("base64"),
+      content_type: contentType,
+    };
   }
-  const text = payload instanceof JsonText ? payload.text : (JSON.stringify(payload) as string | undefined);
+  const text =
+    payload instanceof JsonText ? payload.text : (JSON.stringify(payload) as string | undefined);
   if (text === undefined) {
     throw new UsageError("an event's payload is a JSON value, a JsonText or bytes, not undefined");
   }

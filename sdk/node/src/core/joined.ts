@@ -35,7 +35,11 @@ export class Joined<Client = unknown> {
   }
 
   /** Claims a key without waiting. `fingerprint` has 32 bytes. */
-  claim(scope: Scope, fingerprint: Buffer, options: Partial<ClaimOptions> = {}): Promise<ClaimOutcome> {
+  claim(
+    scope: Scope,
+    fingerprint: Buffer,
+    options: Partial<ClaimOptions> = {},
+  ): Promise<ClaimOutcome> {
     const { retentionMs = RETENTION_MS, onExpired = "new" } = options;
     return claim(this.session, scope, fingerprint, { retentionMs, onExpired });
   }

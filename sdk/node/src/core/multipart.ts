@@ -61,7 +61,10 @@ function* readParts(body: Buffer, boundary: string): Generator<Part> {
     if (blank < 0) throw new MultipartError("the head of a part is incomplete");
     const end = body.indexOf(`\r\n--${boundary}`, blank + 4, "latin1");
     if (end < 0) throw new MultipartError("a part is incomplete");
-    yield { headers: readHead(body.subarray(head, blank)), content: body.subarray(blank + 4, end) };
+    yield {
+      headers: readHead(body.subarray(head, blank)),
+      content: body.subarray(blank + 4, end),
+    };
     at = end + boundary.length + 4;
   }
 }

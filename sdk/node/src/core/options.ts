@@ -100,7 +100,9 @@ function check<Request>({ tenant, profile, service }: Options<Request>): void {
     throw new UsageError(`there is no profile ${profile}: ${Object.keys(PROFILES).join(", ")}`);
   }
   if (service !== undefined && !/^[A-Za-z0-9._-]{1,64}$/.test(service)) {
-    throw new UsageError(`a service's name is 1 to 64 letters, digits, '-', '.' and '_', not ${service}`);
+    throw new UsageError(
+      `a service's name is 1 to 64 letters, digits, '-', '.' and '_', not ${service}`,
+    );
   }
 }
 
@@ -113,7 +115,8 @@ export function logFailure(problem: Problem): void {
 /** The message of a database error may repeat values of a row, so a statement's is not logged. */
 function logError({ code, requestId, operation, problem }: Failure): void {
   const { cause } = problem.options;
-  const shown = code === "INTERNAL.statement" ? stateAndConstraint(cause) : (cause ?? problem.detail);
+  const shown =
+    code === "INTERNAL.statement" ? stateAndConstraint(cause) : (cause ?? problem.detail);
   console.error(`hapax: ${operation} failed with ${code} (request ${requestId}):`, shown);
 }
 

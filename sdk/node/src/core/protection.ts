@@ -51,7 +51,8 @@ export class Protection<Request, Client extends object> {
   /** Responds to a request. It never rejects. */
   async handle(exchange: Exchange<Request, Client>): Promise<void> {
     const capture = new Capture(exchange.response);
-    const sent = exchange.response.getHeader("x-request-id") ?? exchange.raw.headers["x-request-id"];
+    const sent =
+      exchange.response.getHeader("x-request-id") ?? exchange.raw.headers["x-request-id"];
     const requestId = this.options.requestId?.(exchange.request) ?? requestIdOf(sent);
     try {
       const incoming = await this.incoming(exchange, requestId);

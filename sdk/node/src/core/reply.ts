@@ -43,7 +43,11 @@ export function outcomeProblem(outcome: ClaimOutcome, profile: Profile): Problem
 }
 
 /** Adds the key and the id of the request to a response. */
-export function withRequest(response: HttpResponse, key: string | undefined, requestId: string): HttpResponse {
+export function withRequest(
+  response: HttpResponse,
+  key: string | undefined,
+  requestId: string,
+): HttpResponse {
   const own = new Set(["x-request-id"]);
   if (key !== undefined) own.add("idempotency-key");
   const headers = response.headers.filter(([name]) => !own.has(name.toLowerCase()));

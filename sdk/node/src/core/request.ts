@@ -49,7 +49,9 @@ function readKey(request: IncomingRequest, { profile, keyOptional }: Policy): st
   if (line === undefined) {
     if (keyOptional && !(profile.postNeedsKey && request.method === "POST")) return undefined;
     const detail = "generate a key for each intent, and send the same key with every retry";
-    throw new Problem("VALIDATION.idempotency_key.missing", detail, { shownAs: profile.codes.missing });
+    throw new Problem("VALIDATION.idempotency_key.missing", detail, {
+      shownAs: profile.codes.missing,
+    });
   }
   if (lines.length > 1) throw invalid("the header occurs more than once");
   const key = parsed(line);

@@ -71,5 +71,7 @@ export function splitHeaders(
 /** Headers that the `Connection` header makes hop-by-hop. */
 function namedByConnection(headers: HeaderPairs): Set<string> {
   const lines = headers.filter(([name]) => name.toLowerCase() === "connection");
-  return new Set(lines.flatMap(([, value]) => value.split(",")).map((name) => name.trim().toLowerCase()));
+  return new Set(
+    lines.flatMap(([, value]) => value.split(",")).map((name) => name.trim().toLowerCase()),
+  );
 }

@@ -2,7 +2,14 @@
  * Standard Webhooks signatures: signing and verification. The signed text is `id.timestamp.body`.
  * Comparisons take constant time, and no error contains a secret.
  */
-import { createHmac, createPrivateKey, createPublicKey, sign as signBytes, timingSafeEqual, verify as verifyBytes } from "node:crypto";
+import {
+  createHmac,
+  createPrivateKey,
+  createPublicKey,
+  sign as signBytes,
+  timingSafeEqual,
+  verify as verifyBytes,
+} from "node:crypto";
 import type { KeyObject } from "node:crypto";
 import { isPublicKey } from "./ed25519.js";
 
@@ -60,14 +67,26 @@ export class Signer {
   static parse(text: string): Signer {
     if (!text.startsWith("whsk_")) {
       const secret = secretOf(text);
-      return new Signer("v1", (message) => createHmac("sha256", secret).update(message).digest(), undefined);
+      return new Signer(
+        "v1",
+        (message) => createHmac("sha256", secret).update(message).digest(),
+        undefined,
+      );
     }
     const pair = decode(text, "whsk_");
     expectLength(pair, 64, 64, "64");
-    const key = createPrivateKey({ key: Buffer.concat([PKCS8, pair.subarray(0, 32)]), format: "der", type: "pkcs8" });
+    const key = createPrivateKey({
+      key: Buffer.concat([PKCS8, pair.subarray(0, 32)]),
+      format: "der",
+      type: "pkcs8",
+    });
     const point = Buffer.from(createPublicKey(key).export({ format: "jwk" }).x ?? "", "base64url");
     if (!point.equals(pair.subarray(32))) throw notAKey();
-    return new Signer("v1a", (message) => signBytes(null, message, key), `whpk_${point.toString("base64")}`);
+    return new Signer(
+      "v1a",
+      (message) => signBytes(null, message, key),
+      `whpk_${point.toString("base64")}`,
+    );
   }
 
   /** Returns an entry of `webhook-signature`. */
@@ -88,18 +107,28 @@ export class Verifier {
   static parse(text: string): Verifier {
     if (!text.startsWith("whpk_")) {
       const secret = secretOf(text);
-      const tag = (message: Buffer): Buffer => createHmac("sha256", secret).update(message).digest();
-      return new Verifier("v1", 32, (message, signature) => timingSafeEqual(tag(message), signature));
+      const tag = (message: Buffer): Buffer =>
+        createHmac("sha256", secret).update(message).digest();
+      return new Verifier("v1", 32, (message, signature) =>
+        timingSafeEqual(tag(message), signature),
+      );
     }
     const key = publicKeyOf(decode(text, "whpk_"));
-    return new Verifier("v1a", 64, (message, signature) => verifyBytes(null, message, key, signature));
+    return new Verifier("v1a", 64, (message, signature) =>
+      verifyBytes(null, message, key, signature),
+    );
   }
 
   /** Whether one of the listed signatures is of this key. Entries that do not parse are skipped. */
   matches(text: Buffer, signatures: string): boolean {
     return signatures.split(" ").some((entry) => {
       const comma = entry.indexOf(",");
-      if (comma < 0 || entry.slice(0, comma) !== this.scheme || entry.length > this.length * 2 + comma + 1) return false;
+      if (
+        comma < 0 ||
+        entry.slice(0, comma) !== this.scheme ||
+        entry.length > this.length * 2 + comma + 1
+      )
+        return false;
       const signature = base64(entry.slice(comma + 1));
       return signature?.length === this.length && this.check(text, signature);
     });
@@ -107,7 +136,12 @@ export class Verifier {
 }
 
 /** Signs a message with every key, and returns the value of `webhook-signature`. */
-export function sign(id: string, timestamp: number, body: Uint8Array, keys: readonly Signer[]): string {
+export function sign(
+  id: string,
+  timestamp: number,
+  body: Uint8Array,
+  keys: readonly Signer[],
+): string {
   const text = signedText(id, String(timestamp), body);
   return keys.map((key) => key.sign(text)).join(" ");
 }
@@ -120,7 +154,8 @@ export function verify(
   toleranceMs = TOLERANCE_MS,
 ): void {
   if (id === "" || id.includes(".")) throw malformed("webhook-id");
-  if (!/^[0-9]+$/.test(timestamp) || BigInt(timestamp) >= 2n ** 63n) throw malformed("webhook-timestamp");
+  if (!/^[0-9]+$/.test(timestamp) || BigInt(timestamp) >= 2n ** 63n)
+    throw malformed("webhook-timestamp");
   const apart = Math.abs(Number(timestamp) - Math.floor(nowMs / 1000));
   if (apart > Math.floor(toleranceMs / 1000)) {
     throw new VerifyError("stale", "time of the attempt is too far from the current time");
@@ -164,7 +199,8 @@ function notAKey(): KeyTextError {
 }
 
 function decode(text: string, prefix: string): Buffer {
-  if (!text.startsWith(prefix)) throw new KeyTextError("prefix", `key does not begin with ${prefix}`);
+  if (!text.startsWith(prefix))
+    throw new KeyTextError("prefix", `key does not begin with ${prefix}`);
   const bytes = base64(text.slice(prefix.length));
   if (!bytes) throw new KeyTextError("base64", "key is not base64 after its prefix");
   return bytes;
@@ -173,7 +209,10 @@ function decode(text: string, prefix: string): Buffer {
 /** Standard base64, whose padding may be absent and whose unused bits are zero. */
 function base64(text: string): Buffer | undefined {
   const digits = text.replace(/={1,2}$/, "");
-  const isAligned = text.length === digits.length || (text.length % 4 === 0 && digits.length % 4 > 1) || text.length % 4 === 3;
+  const isAligned =
+    text.length === digits.length ||
+    (text.length % 4 === 0 && digits.length % 4 > 1) ||
+    text.length % 4 === 3;
   if (!/^[A-Za-z0-9+/]*$/.test(digits) || !isAligned) return undefined;
   const bytes = Buffer.from(digits, "base64");
   return bytes.toString("base64").replace(/=+$/, "") === digits ? bytes : undefined;

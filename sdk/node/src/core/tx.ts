@@ -32,7 +32,7 @@ export function lend<Client extends object>(client: Client, events: Events): Len
     },
     apply(target, self, args: unknown[]) {
       check();
-      return Reflect.apply(target as Call, self, args) as unknown;
+      return Reflect.apply<unknown, unknown[], unknown>(target as Call, self, args);
     },
   });
   return {

@@ -111,7 +111,8 @@ const orders = pgTable("orders", {
 function openDrizzle(db: Any, close: () => Promise<void>): Opened {
   return {
     database: drizzle(db),
-    insert: (tx, id, item, amount) => tx.insert(orders).values({ id, tenant: "demo", item, amount }),
+    insert: (tx, id, item, amount) =>
+      tx.insert(orders).values({ id, tenant: "demo", item, amount }),
     joinPool: () => joinDrizzle(db),
     joined: (work) => db.transaction((tx: Any) => work(joinDrizzle(tx))),
     databaseOfTransaction: () => db.transaction(async (tx: Any) => drizzle(tx)),
@@ -131,12 +132,16 @@ export const openDrizzlePostgresJs: Driver = async (url) => {
 };
 
 export const openPrisma: Driver = async (url) => {
-  const generated = createRequire(import.meta.url)("../../prisma/index.js") as Any;
-  const adapter = new PrismaPg({ connectionString: url, max: MAX }, { onConnectionError: () => undefined });
+  const generated = createRequire(import.meta.url)("../../prisma/index.js");
+  const adapter = new PrismaPg(
+    { connectionString: url, max: MAX },
+    { onConnectionError: () => undefined },
+  );
   const client = new generated.PrismaClient({ adapter });
   return {
     database: prisma<Any>(client),
-    insert: (tx, id, item, amount) => tx.orders.create({ data: { id, tenant: "demo", item, amount } }),
+    insert: (tx, id, item, amount) =>
+      tx.orders.create({ data: { id, tenant: "demo", item, amount } }),
     joinPool: () => joinPrisma(client),
     joined: (work) => client.$transaction((tx: Any) => work(joinPrisma(tx))),
     databaseOfTransaction: () => client.$transaction(async (tx: Any) => prisma(tx)),
@@ -165,7 +170,8 @@ export const openTypeorm: Driver = async (url) => {
   await source.initialize();
   return {
     database: typeorm(source),
-    insert: (tx: EntityManager, id, item, amount) => tx.insert(Order, { id, tenant: "demo", item, amount }),
+    insert: (tx: EntityManager, id, item, amount) =>
+      tx.insert(Order, { id, tenant: "demo", item, amount }),
     joinPool: () => joinTypeorm(source.manager),
     joined: (work) => source.transaction((manager) => work(joinTypeorm(manager))),
     databaseOfTransaction: () => source.transaction(async (manager) => typeorm(manager as Any)),
@@ -177,7 +183,8 @@ export const openKnex: Driver = async (url) => {
   const db = knexOn({ client: "pg", connection: url, pool: { min: 0, max: MAX } });
   return {
     database: knex(db),
-    insert: (tx: Knex.Transaction, id, item, amount) => tx("orders").insert({ id, tenant: "demo", item, amount }),
+    insert: (tx: Knex.Transaction, id, item, amount) =>
+      tx("orders").insert({ id, tenant: "demo", item, amount }),
     joinPool: () => joinKnex(db as Any),
     joined: (work) => db.transaction((tx) => work(joinKnex(tx))),
     databaseOfTransaction: () => db.transaction(async (tx) => knex(tx)),

@@ -12,7 +12,16 @@ import express from "express";
 import fastify from "fastify";
 import { Hono } from "hono";
 import { serve } from "@hono/node-server";
-import { Body, Controller, Get, Module, Post, Res, StreamableFile, UseInterceptors } from "@nestjs/common";
+import {
+  Body,
+  Controller,
+  Get,
+  Module,
+  Post,
+  Res,
+  StreamableFile,
+  UseInterceptors,
+} from "@nestjs/common";
 import { NestFactory } from "@nestjs/core";
 import { FastifyAdapter } from "@nestjs/platform-fastify";
 import type { PgPool } from "hapax/pg";
@@ -33,7 +42,11 @@ export interface Settings {
 
 // eslint-disable-next-line @typescript-eslint/no-explicit-any -- each driver has its own transaction
 type Any = any;
-export type Start = (database: PgPool | Database<Any>, insert: Insert<Any>, settings?: Settings) => Promise<Shop>;
+export type Start = (
+  database: PgPool | Database<Any>,
+  insert: Insert<Any>,
+  settings?: Settings,
+) => Promise<Shop>;
 
 const TENANT = { tenant: "demo", onError: () => undefined };
 
@@ -52,9 +65,13 @@ function write(reply: Reply, response: Any): void {
 export const startExpress: Start = async (database, insert, settings = {}) => {
   const app = express();
   const router = express.Router();
-  router.post("/:shop/orders", onExpress<Any>(database, { ...TENANT, ...settings }), async (req, res) => {
-    write(await createOrder(req.tx as Any, insert, req.body as NewOrder), res);
-  });
+  router.post(
+    "/:shop/orders",
+    onExpress<Any>(database, { ...TENANT, ...settings }),
+    async (req, res) => {
+      write(await createOrder(req.tx as Any, insert, req.body as NewOrder), res);
+    },
+  );
   router.get("/:shop/orders", onExpress<Any>(database, TENANT), (_req, res) => void res.json([]));
   app.use("/shops", router);
   app.use(expressProblems());
@@ -81,14 +98,16 @@ export const startHono: Start = async (database, insert, settings = {}) => {
   app.onError(honoProblems);
   const protect = onHono<Any>(database, { ...TENANT, ...settings });
   app.post("/shops/:shop/orders", protect, async (c) => {
-    const made = await createOrder(c.get("tx") as Any, insert, await c.req.json<NewOrder>());
+    const made = await createOrder<Any>(c.get("tx"), insert, await c.req.json<NewOrder>());
     const headers = new Headers(made.headers);
     const body = made.body instanceof Readable ? (Readable.toWeb(made.body) as Any) : made.body;
     return new Response(body, { status: made.status, headers });
   });
   app.get("/shops/:shop/orders", protect, (c) => c.json([]));
   const server = await new Promise<Server>((resolve) => {
-    const started = serve({ fetch: app.fetch, port: 0, hostname: "127.0.0.1" }, () => resolve(started as Server));
+    const started = serve({ fetch: app.fetch, port: 0, hostname: "127.0.0.1" }, () =>
+      resolve(started as Server),
+    );
   });
   return listening(server);
 };
@@ -102,7 +121,11 @@ const nest =
     class Orders {
       @Post(":shop/orders")
       @UseInterceptors(protect)
-      async create(@Body() body: NewOrder, @HapaxTx() tx: Emitter, @Res({ passthrough: true }) res: Any) {
+      async create(
+        @Body() body: NewOrder,
+        @HapaxTx() tx: Emitter,
+        @Res({ passthrough: true }) res: Any,
+      ) {
         const made = await createOrder(tx as Any, insert, body);
         const raw = isFastify ? res.raw : res;
         if (made.body instanceof Readable) {

@@ -9,7 +9,10 @@ export interface Sent {
 }
 
 /** Sends an order. A body that is a text is sent as it is. */
-export async function send(url: string, { key, body, shop = "one", headers = {} }: Sent): Promise<TestResponse> {
+export async function send(
+  url: string,
+  { key, body, shop = "one", headers = {} }: Sent,
+): Promise<TestResponse> {
   const response = await fetch(`${url}/shops/${shop}/orders`, {
     method: "POST",
     headers: {
@@ -25,7 +28,9 @@ export async function send(url: string, { key, body, shop = "one", headers = {} 
 /** The problem that a response shows. */
 export function problemIn({ headers, body }: TestResponse): Record<string, unknown> {
   if (headers["content-type"] !== "application/problem+json") {
-    throw new Error(`expected a problem, got ${String(headers["content-type"])}: ${body.toString().slice(0, 300)}`);
+    throw new Error(
+      `expected a problem, got ${String(headers["content-type"])}: ${body.toString().slice(0, 300)}`,
+    );
   }
   return JSON.parse(body.toString()) as Record<string, unknown>;
 }

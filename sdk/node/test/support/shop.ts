@@ -31,7 +31,12 @@ export interface Reply {
 }
 
 /** How a driver writes the row of an order. */
-export type Insert<Client> = (tx: Client & Emitter, id: string, item: string, amount: number) => Promise<unknown>;
+export type Insert<Client> = (
+  tx: Client & Emitter,
+  id: string,
+  item: string,
+  amount: number,
+) => Promise<unknown>;
 
 export const BYTES = Buffer.from(Array.from({ length: 70_000 }, (_, at) => (at * 7) % 256));
 
@@ -67,9 +72,13 @@ export async function createOrder<Client>(
     throw new Problem("CONFLICT.state", "the amount is refused");
   }
   if (act === "refuse") {
-    throw new Problem("CONFLICT.state", "the item is sold out", { retryAfter: 3, headers: [["x-item", item]] });
+    throw new Problem("CONFLICT.state", "the item is sold out", {
+      retryAfter: 3,
+      headers: [["x-item", item]],
+    });
   }
-  if (act === "invalid") throw new Problem("VALIDATION.member", "not this amount", { member: "amount" });
+  if (act === "invalid")
+    throw new Problem("VALIDATION.member", "not this amount", { member: "amount" });
   if (act === "wait") {
     const held = gates.get(id);
     if (!held) throw new Error("no gate");
@@ -90,7 +99,9 @@ function replyOf({ item = "tea", amount = 5, act }: NewOrder, id: string): Reply
     return { status: 200, headers: octets, body: Readable.from(parts) };
   }
   const type = act === "events" ? "text/event-stream" : "application/json";
-  const body = Buffer.from(JSON.stringify({ id, item, amount, at: process.hrtime.bigint().toString() }));
+  const body = Buffer.from(
+    JSON.stringify({ id, item, amount, at: process.hrtime.bigint().toString() }),
+  );
   return {
     status: 201,
     headers: [

@@ -37,7 +37,8 @@ export function suite(name: string, start: Start, open: Driver): void {
       return started;
     };
     const orders = async (id: string): Promise<number> => db.count(`orders WHERE id LIKE '${id}%'`);
-    const events = async (id: string): Promise<number> => db.count(`hapax.outbox_event WHERE aggregate_id = '${id}'`);
+    const events = async (id: string): Promise<number> =>
+      db.count(`hapax.outbox_event WHERE aggregate_id = '${id}'`);
     const expectNothing = async (id: string): Promise<void> => {
       assert.deepEqual([await orders(id), await events(id)], [0, 0]);
     };
@@ -62,7 +63,10 @@ export function suite(name: string, start: Start, open: Driver): void {
     test("another body or path under the key is a mismatch", async () => {
       const [key, id] = [randomUUID(), randomUUID()];
       await send(shop.url, { key, body: { id } });
-      for (const other of [{ key, body: { id, amount: 6 } }, { key, body: { id }, shop: "two" }]) {
+      for (const other of [
+        { key, body: { id, amount: 6 } },
+        { key, body: { id }, shop: "two" },
+      ]) {
         const refused = await send(shop.url, other);
         assert.equal(refused.status, 409);
         assert.equal(problemIn(refused).code, "CONFLICT.idempotency.payload_mismatch");
@@ -92,7 +96,11 @@ export function suite(name: string, start: Start, open: Driver): void {
       for (const act of ["throw-before", "throw-after", "violate", "invalid"] as const) {
         const [key, id] = [randomUUID(), randomUUID()];
         const failed = await send(shop.url, { key, body: { id, act } });
-        assert.equal(failed.status, act === "invalid" ? 400 : 500, `${act}: ${failed.body.toString()}`);
+        assert.equal(
+          failed.status,
+          act === "invalid" ? 400 : 500,
+          `${act}: ${failed.body.toString()}`,
+        );
         assert.equal(failed.headers["idempotency-status"], undefined);
         if (act === "violate") assert.equal(problemIn(failed).code, "INTERNAL.statement");
         await expectNothing(id);
@@ -117,12 +125,18 @@ export function suite(name: string, start: Start, open: Driver): void {
 
     test("two hundred duplicates have one effect", async () => {
       const [key, id] = [randomUUID(), randomUUID()];
-      const all = await Promise.all(Array.from({ length: 200 }, () => send(shop.url, { key, body: { id } })));
+      const all = await Promise.all(
+        Array.from({ length: 200 }, () => send(shop.url, { key, body: { id } })),
+      );
       const stored = all.filter((each) => each.status === 201);
       const others = all.filter((each) => each.status !== 201);
-      assert.equal(stored.filter((each) => each.headers["idempotency-status"] === "stored").length, 1);
+      assert.equal(
+        stored.filter((each) => each.headers["idempotency-status"] === "stored").length,
+        1,
+      );
       assert.equal(new Set(stored.map((each) => each.body.toString())).size, 1);
-      for (const each of others) assert.equal(problemIn(each).code, "CONFLICT.idempotency.in_progress");
+      for (const each of others)
+        assert.equal(problemIn(each).code, "CONFLICT.idempotency.in_progress");
       await expectOnce(id);
     });
 
@@ -130,8 +144,16 @@ export function suite(name: string, start: Start, open: Driver): void {
       for (const act of ["binary", "stream", "empty"] as const) {
         const [key, id] = [randomUUID(), randomUUID()];
         const first = await send(shop.url, { key, body: { id, act } });
-        assert.equal(first.status, act === "empty" ? 204 : 200, `${act}: ${first.body.toString().slice(0, 200)}`);
-        assert.equal(first.body.length, act === "empty" ? 0 : BYTES.length, `${act}: ${first.body.toString("latin1", 0, 100)}`);
+        assert.equal(
+          first.status,
+          act === "empty" ? 204 : 200,
+          `${act}: ${first.body.toString().slice(0, 200)}`,
+        );
+        assert.equal(
+          first.body.length,
+          act === "empty" ? 0 : BYTES.length,
+          `${act}: ${first.body.toString("latin1", 0, 100)}`,
+        );
         assert.ok(first.body.equals(act === "empty" ? Buffer.alloc(0) : BYTES), act);
         assertReplay(first, await send(shop.url, { key, body: { id, act } }));
         await expectOnce(id);
@@ -143,7 +165,10 @@ export function suite(name: string, start: Start, open: Driver): void {
         const [key, id] = [randomUUID(), randomUUID()];
         const refused = await send(shop.url, { key, body: { id, act } });
         assert.equal(refused.status, 500, `${act}: ${refused.body.toString().slice(0, 200)}`);
-        assert.equal(problemIn(refused).code, act === "big" ? "TRANSIENT.answer_too_large" : "INTERNAL");
+        assert.equal(
+          problemIn(refused).code,
+          act === "big" ? "TRANSIENT.answer_too_large" : "INTERNAL",
+        );
         await expectNothing(id);
       }
     });
@@ -177,7 +202,10 @@ export function suite(name: string, start: Start, open: Driver): void {
     });
 
     test("a pool is refused where a transaction is needed, and a transaction where a pool is", async () => {
-      assert.throws(driver.joinPool, /^UsageError: join needs .* and it was passed .*: (?:pass|call) /);
+      assert.throws(
+        driver.joinPool,
+        /^UsageError: join needs .* and it was passed .*: (?:pass|call) /,
+      );
       await assert.rejects(
         driver.databaseOfTransaction,
         /^UsageError: hapax needs .* because each request has its own transaction, .*: pass /,
@@ -191,7 +219,10 @@ export function suite(name: string, start: Start, open: Driver): void {
       const print = Buffer.alloc(32, 1);
       const response = { status: 200, headers: [], body: BYTES };
       await driver.joined(async (tx) => {
-        assert.match(await tx.emit("a.b", { id }, { aggregate: { type: "order", id } }), /^[0-9a-f-]{36}$/);
+        assert.match(
+          await tx.emit("a.b", { id }, { aggregate: { type: "order", id } }),
+          /^[0-9a-f-]{36}$/,
+        );
         assert.equal(await tx.accept(message, BYTES), "first");
         await tx.processed(message, "applied");
         assert.deepEqual(await tx.claim(scope, print), { outcome: "open" });
@@ -201,7 +232,9 @@ export function suite(name: string, start: Start, open: Driver): void {
         assert.equal(await tx.accept(message, BYTES), "duplicate");
         assert.equal(await tx.accept(message, Buffer.alloc(1)), "mismatch");
         assert.deepEqual(await tx.claim(scope, print), { outcome: "replay", response });
-        assert.deepEqual(await tx.claim(scope, Buffer.alloc(32, 2)), { outcome: "mismatch" });
+        assert.deepEqual(await tx.claim(scope, Buffer.alloc(32, 2)), {
+          outcome: "mismatch",
+        });
       });
       assert.equal(await events(id), 1);
       const rolledBack = driver.joined(async (tx) => {
@@ -216,7 +249,7 @@ export function suite(name: string, start: Start, open: Driver): void {
       const id = randomUUID();
       const first = await send(shop.url, { key: randomUUID(), body: { id, act: "keep-tx" } });
       assert.equal(first.status, 201);
-      const late = async (): Promise<unknown> => driver.insert(keptTx as never, `${id}-late`, "tea", 1);
+      const late = async (): Promise<unknown> => driver.insert(keptTx, `${id}-late`, "tea", 1);
       await assert.rejects(late, /the transaction of this request has ended/);
       await expectOnce(id);
     });

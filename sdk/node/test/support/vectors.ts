@@ -3,7 +3,8 @@ import { readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { PACKAGE } from "./database.js";
 
-const FOLDER = process.env.HAPAX_VECTORS ?? fileURLToPath(new URL("../vectors/", `file://${PACKAGE}`));
+const FOLDER =
+  process.env.HAPAX_VECTORS ?? fileURLToPath(new URL("../vectors/", `file://${PACKAGE}`));
 
 export interface Case<Input, Expect> {
   name: string;
@@ -25,7 +26,8 @@ export function vectorFiles(): string[] {
 export function casesOf<Input, Expect>(name: string): Case<Input, Expect>[] {
   const text = readFileSync(`${FOLDER}/${name}.json`, "utf8");
   const file = JSON.parse(text) as { version: number; cases: Case<Input, Expect>[] };
-  if (file.version !== 1) throw new Error(`${name}.json has the version ${file.version}, expected 1`);
+  if (file.version !== 1)
+    throw new Error(`${name}.json has the version ${file.version}, expected 1`);
   if (file.cases.length === 0) throw new Error(`${name}.json has no cases`);
   return file.cases;
 }
