@@ -13,7 +13,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { ErrorRequestHandler, Request, RequestHandler } from "express";
 import { routeTemplate } from "./core/body.js";
-import { markProblem } from "./core/capture.js";
+import { markProblem, requestIdFor } from "./core/capture.js";
 import type { Database } from "./core/database.js";
 import { problemOf } from "./core/errors.js";
 import { logFailure, type Options } from "./core/options.js";
@@ -89,7 +89,10 @@ export function problems(options: ProblemsOptions = {}): ErrorRequestHandler {
       return;
     }
     const problem = ofExpress(error) ?? problemOf(error);
-    const requestId = options.requestId?.(request) ?? requestIdOf(request.headers["x-request-id"]);
+    const requestId =
+      requestIdFor(response) ??
+      options.requestId?.(request) ??
+      requestIdOf(request.headers["x-request-id"]);
     (options.onError ?? logFailure)(problem);
     const { status, headers, body } = problem.response(requestId);
     markProblem(response, problem);

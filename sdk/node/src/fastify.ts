@@ -18,12 +18,12 @@ import type {
   preParsingAsyncHookHandler,
 } from "fastify";
 import { readBody, routeTemplate, type BodyRequest } from "./core/body.js";
-import { markProblem } from "./core/capture.js";
+import { markProblem, requestIdFor } from "./core/capture.js";
 import type { Database } from "./core/database.js";
 import { problemOf } from "./core/errors.js";
 import { logFailure, type Options } from "./core/options.js";
 import { Problem } from "./core/problem.js";
-import { isSafe, Protection } from "./core/protection.js";
+import { isSafe, Protection, requestIdOf } from "./core/protection.js";
 import { databaseOf, type PgPool, type PgTransaction } from "./pg.js";
 import type { Tx } from "./index.js";
 
@@ -99,7 +99,9 @@ export async function problems(
 }
 
 async function sendProblem(reply: FastifyReply, problem: Problem): Promise<void> {
-  const { status, headers, body } = problem.response();
+  const { status, headers, body } = problem.response(
+    requestIdFor(reply.raw) ?? requestIdOf(reply.request.headers["x-request-id"]),
+  );
   for (const [name, value] of headers) reply.header(name, value);
   await reply.code(status).send(body);
 }

@@ -50,6 +50,7 @@ export function hapax<Client extends object = PgTransaction>(
       const incoming = await incomingOf(c, options, requestId, policy.bodyBytesMax);
       response = await engine.respond(incoming, async (tx) => {
         c.set("tx", tx);
+        (c as Context).set("hapaxRequestId", requestId);
         await next();
         return handledOf(c, before);
       });
@@ -74,7 +75,7 @@ export function problems(error: Error, c: Context): Response {
   const problem = problemOf(error);
   logFailure(problem);
   c.set("hapaxProblem", problem);
-  return toWeb(problem.response(), new Headers());
+  return toWeb(problem.response(c.get("hapaxRequestId") as string | undefined), new Headers());
 }
 
 async function incomingOf(

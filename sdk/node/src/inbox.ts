@@ -157,13 +157,13 @@ export class Inbox<Client extends object = PgTransaction> {
 
   /** Accepts a verified message and runs the handler if it is new, in one transaction. */
   async process(message: Message, handler: MessageHandler<Client>): Promise<Acceptance> {
-    let isStarted = false;
+    const state = { isStarted: false };
     try {
       await checkContract(this.database as Database<never>);
       return await this.database.transaction(async (session) => {
         const acceptance = await accept(session, message, sha256(message.body));
         if (acceptance !== "first") return acceptance;
-        isStarted = true;
+        state.isStarted = true;
         const events = new Events();
         const lent = lend(session.client, events);
         try {
@@ -176,7 +176,7 @@ export class Inbox<Client extends object = PgTransaction> {
         return acceptance;
       });
     } catch (error) {
-      if (isStarted || error instanceof Problem || error instanceof UsageError) throw error;
+      if (state.isStarted || error instanceof Problem || error instanceof UsageError) throw error;
       const detail = "the message cannot be accepted now; try again";
       throw new Problem("DEPENDENCY.unavailable", detail, { retryAfter: 1, cause: error });
     }

@@ -36,9 +36,8 @@ function sessionOf(trx: Knex.Transaction): Session<Knex.Transaction> {
   return {
     client: trx,
     query: async (text, params) => {
-      const result = (await trx.raw(text.replace(/\$\d+/g, "?"), [...params])) as {
-        rows: Row[];
-      };
+      const statement = text.replace(/\$\d+/g, "?");
+      const result = await trx.raw<{ rows: Row[] }>(statement, [...params]);
       return result.rows;
     },
   };

@@ -26,7 +26,7 @@ import {
 } from "@nestjs/common";
 import { NEVER, type Observable } from "rxjs";
 import { routeTemplate, type BodyRequest } from "./core/body.js";
-import { markProblem } from "./core/capture.js";
+import { markProblem, requestIdFor } from "./core/capture.js";
 import type { Database } from "./core/database.js";
 import { problemOf } from "./core/errors.js";
 import { logFailure, type Options } from "./core/options.js";
@@ -75,7 +75,7 @@ export class Problems implements ExceptionFilter {
     logFailure(problem);
     const raw = rawOf(response);
     markProblem(raw, problem);
-    const { status, headers, body } = problem.response();
+    const { status, headers, body } = problem.response(requestIdFor(raw));
     raw.writeHead(status, Object.fromEntries(headers)).end(body);
   }
 }

@@ -31,6 +31,14 @@ export function markProblem(response: ServerResponse, problem: Problem): void {
   problems.set(response, problem);
 }
 
+/** The ids of requests whose responses are captured, which their problems show. */
+const requestIds = new WeakMap<ServerResponse, string>();
+
+/** The id of the request of a captured response. */
+export function requestIdFor(response: ServerResponse): string | undefined {
+  return requestIds.get(response);
+}
+
 /** The captured response of one request. */
 export class Capture {
   /** The complete response of the handler. It rejects if the response cannot be stored. */
@@ -45,7 +53,11 @@ export class Capture {
   private resolve!: (handled: Handled) => void;
   private reject!: (error: unknown) => void;
 
-  constructor(private readonly response: ServerResponse) {
+  constructor(
+    private readonly response: ServerResponse,
+    requestId: string,
+  ) {
+    requestIds.set(response, requestId);
     this.done = new Promise((resolve, reject) => {
       this.resolve = resolve;
       this.reject = reject;
@@ -102,7 +114,7 @@ export class Capture {
   }
 
   private patch(): void {
-    const { own, response } = this;
+    const { response } = this;
     Object.assign(response, {
       writeHead: (status: number, ...rest: unknown[]) => {
         response.statusCode = status;

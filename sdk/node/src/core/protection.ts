@@ -50,10 +50,10 @@ export class Protection<Request, Client extends object> {
 
   /** Responds to a request. It never rejects. */
   async handle(exchange: Exchange<Request, Client>): Promise<void> {
-    const capture = new Capture(exchange.response);
     const sent =
       exchange.response.getHeader("x-request-id") ?? exchange.raw.headers["x-request-id"];
     const requestId = this.options.requestId?.(exchange.request) ?? requestIdOf(sent);
+    const capture = new Capture(exchange.response, requestId);
     try {
       const incoming = await this.incoming(exchange, requestId);
       const response = await this.engine.respond(incoming, async (tx) => {

@@ -102,6 +102,7 @@ export function suite(name: string, start: Start, open: Driver): void {
           `${act}: ${failed.body.toString()}`,
         );
         assert.equal(failed.headers["idempotency-status"], undefined);
+        assert.equal(problemIn(failed).request_id, failed.headers["x-request-id"]);
         if (act === "violate") assert.equal(problemIn(failed).code, "INTERNAL.statement");
         await expectNothing(id);
         const corrected = await send(shop.url, { key, body: { id } });
