@@ -16,7 +16,7 @@ await pool.query(
 
 const app = express();
 // A real service takes the tenant from its authentication: the principal's stable id.
-const once = hapax(pool, { tenant: (req) => req.get("x-user") ?? "nobody" });
+const once = hapax(pool, { tenant: (req) => req.get("x-user") ?? "guest" });
 
 app.post("/orders", once, async (req, res) => {
   const { item, amount } = req.body;

@@ -310,13 +310,13 @@ class Operation {
   }
 
   private record({ seen, error }: Came, delayMs: number, tookMs: number): void {
-    const told = typeof seen === "object" ? seen : undefined;
+    const answered = typeof seen === "object" ? seen : undefined;
     const attempt: Attempt = {
       attempt: this.attempts.length + 1,
       delayMs,
       tookMs,
-      ...(told && { status: told.status }),
-      ...(told?.code !== undefined && { code: told.code }),
+      ...(answered && { status: answered.status }),
+      ...(answered?.code !== undefined && { code: answered.code }),
       notes: error === undefined ? "" : messageOf(error),
     };
     this.attempts.push(attempt);

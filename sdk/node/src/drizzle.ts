@@ -43,7 +43,7 @@ export function join<Client extends DrizzleTransaction>(tx: Client): Joined<Clie
   if (!isTransaction(tx)) {
     throw new UsageError(
       "join needs a transaction, and it was passed a database of Drizzle, which runs each query in a " +
-        "transaction of its own: call it in db.transaction(async (tx) => ...)",
+        "separate transaction: call it in db.transaction(async (tx) => ...)",
     );
   }
   return new Joined(sessionOf(tx));

@@ -1,5 +1,5 @@
 /**
- * Middleware for express 4 and 5.
+ * Middleware for express 5.
  *
  * ```ts
  * app.post("/orders", hapax(pool, { tenant: (req) => req.user.id }), async (req, res) => {

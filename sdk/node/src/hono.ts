@@ -100,11 +100,23 @@ async function incomingOf(
   };
 }
 
-/** Hono keeps the body for the handler. */
+/** Reads the bytes of the body within the limit, and leaves them for the handler. */
 async function bodyOf(c: Context, bodyBytesMax: number): Promise<Buffer> {
   const tooLarge = (): Problem =>
     new Problem("VALIDATION.body.too_large", `this operation takes at most ${bodyBytesMax} bytes`);
-  if (Number(c.req.header("content-length") ?? 0) > bodyBytesMax) throw tooLarge();
+  const { bodyCache, raw } = c.req;
+  if (!raw.bodyUsed) {
+    const body = await collect(raw.body, bodyBytesMax, tooLarge);
+    // Hono keeps promises there, although its type says otherwise.
+    bodyCache.arrayBuffer = Promise.resolve(new Uint8Array(body).buffer) as never;
+    return body;
+  }
+  if (bodyCache.arrayBuffer === undefined && bodyCache.text === undefined) {
+    throw new UsageError(
+      "the bytes of the body are part of the fingerprint, and middleware has dropped them: install " +
+        "hapax before it, or read the body with c.req.text() there",
+    );
+  }
   const body = Buffer.from(await c.req.arrayBuffer());
   if (body.length > bodyBytesMax) throw tooLarge();
   return body;
@@ -129,24 +141,34 @@ async function handledOf(c: Context, before: Headers): Promise<Handled> {
     ([name, value]) => name === "set-cookie" || before.get(name) !== value,
   );
   return {
-    response: { status: res.status, headers, body: await collect(res) },
+    response: {
+      status: res.status,
+      headers,
+      body: await collect(res.body, RESPONSE_BYTES_MAX, responseTooLarge),
+    },
     problem: c.get("hapaxProblem") as Problem | undefined,
   };
 }
 
-async function collect(response: Response): Promise<Buffer> {
+async function collect(
+  stream: unknown,
+  bytesMax: number,
+  tooLarge: () => Problem,
+): Promise<Buffer> {
   const chunks: Uint8Array[] = [];
   let bytes = 0;
-  if (response.body === null) return Buffer.alloc(0);
-  for await (const chunk of response.body as unknown as AsyncIterable<Uint8Array>) {
+  if (!stream) return Buffer.alloc(0);
+  for await (const chunk of stream as AsyncIterable<Uint8Array>) {
     bytes += chunk.byteLength;
-    if (bytes > RESPONSE_BYTES_MAX) {
-      const detail = `a stored response has at most ${RESPONSE_BYTES_MAX} bytes; nothing was changed`;
-      throw new Problem("TRANSIENT.answer_too_large", detail);
-    }
+    if (bytes > bytesMax) throw tooLarge();
     chunks.push(chunk);
   }
   return Buffer.concat(chunks);
+}
+
+function responseTooLarge(): Problem {
+  const detail = `a stored response has at most ${RESPONSE_BYTES_MAX} bytes; nothing was changed`;
+  return new Problem("TRANSIENT.answer_too_large", detail);
 }
 
 function toWeb({ status, headers, body }: HttpResponse, before: Headers): Response {

@@ -26,7 +26,7 @@ export function join(trx: Knex.Transaction): Joined<Knex.Transaction> {
   if (!trx.isTransaction) {
     throw new UsageError(
       "join needs a Transaction, and it was passed an instance of Knex, which runs each query in a " +
-        "transaction of its own: call it in knex.transaction(async (trx) => ...)",
+        "separate transaction: call it in knex.transaction(async (trx) => ...)",
     );
   }
   return new Joined(sessionOf(trx));

@@ -27,7 +27,7 @@ export function join<Tables>(trx: Transaction<Tables>): Joined<Transaction<Table
   if (!(trx as Kysely<Tables>).isTransaction) {
     throw new UsageError(
       "join needs a Transaction, and it was passed an instance of Kysely, which runs each query in a " +
-        "transaction of its own: call it in db.transaction().execute(async (trx) => ...)",
+        "separate transaction: call it in db.transaction().execute(async (trx) => ...)",
     );
   }
   return new Joined(sessionOf(trx));

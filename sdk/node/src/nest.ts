@@ -1,5 +1,5 @@
 /**
- * Interceptor for Nest 10 and 11, on express and on Fastify.
+ * Interceptor for Nest 11, on express and on Fastify.
  *
  * ```ts
  * @Post()

@@ -53,7 +53,7 @@ export function join(client: PgTransaction): Joined<PgTransaction> {
   if (isPool(client)) {
     throw new UsageError(
       "join needs the client of an open transaction, and it was passed a Pool, which runs each " +
-        "statement in a transaction of its own: pass the client of pool.connect() after BEGIN",
+        "statement in a separate transaction: pass the client of pool.connect() after BEGIN",
     );
   }
   return new Joined(sessionOf(client));

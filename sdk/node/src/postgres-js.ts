@@ -31,7 +31,7 @@ export function join<Client extends ReservedSql | TransactionSql>(sql: Client): 
   if (typeof (sql as { reserve?: unknown }).reserve === "function") {
     throw new UsageError(
       "join needs the sql of a transaction, and it was passed that of the pool, which runs each " +
-        "query in a transaction of its own: call it in sql.begin(async (sql) => ...)",
+        "query in a separate transaction: call it in sql.begin(async (sql) => ...)",
     );
   }
   return new Joined(sessionOf(sql));

@@ -52,7 +52,7 @@ export function join<Client extends PrismaTransaction>(tx: Client): Joined<Clien
   if (isClient(tx)) {
     throw new UsageError(
       "join needs the tx of an interactive transaction, and it was passed a PrismaClient, which runs " +
-        "each query in a transaction of its own: call it in $transaction(async (tx) => ...)",
+        "each query in a separate transaction: call it in $transaction(async (tx) => ...)",
     );
   }
   return new Joined(sessionOf(tx));

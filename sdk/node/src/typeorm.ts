@@ -24,7 +24,7 @@ export function join(manager: EntityManager): Joined<EntityManager> {
   if (!manager.queryRunner?.isTransactionActive) {
     throw new UsageError(
       "join needs the EntityManager of an open transaction, and it was passed one that runs each " +
-        "query in a transaction of its own: call it in dataSource.transaction(async (manager) => ...)",
+        "query in a separate transaction: call it in dataSource.transaction(async (manager) => ...)",
     );
   }
   return new Joined(sessionOf(manager));

@@ -101,15 +101,11 @@ test("the five minutes of the README work in an empty folder", { timeout: 80_000
     npm_config_prefer_offline: "true",
   };
   await run("bash", ["-ec", install ?? ""], { cwd: here, env });
-  const service = spawn(
-    "bash",
-    ["-ec", (start ?? "").replace(/^node(.*)&$/m, "exec node$1")],
-    {
-      cwd: here,
-      env,
-      stdio: ["ignore", "pipe", "inherit"],
-    },
-  );
+  const service = spawn("bash", ["-ec", (start ?? "").replace(/^node(.*)&$/m, "exec node$1")], {
+    cwd: here,
+    env,
+    stdio: ["ignore", "pipe", "inherit"],
+  });
   children.push(service);
   await once(service.stdout, "data");
   const { stdout } = await run("bash", ["-ec", curls ?? ""], { cwd: here, env });

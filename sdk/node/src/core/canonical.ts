@@ -241,7 +241,7 @@ function isDigit(char: string): boolean {
   return char >= "0" && char <= "9";
 }
 
-/** Whether a code unit stands for itself in a string. At the end of the text it is NaN. */
+/** Whether a code unit needs no escape in a string. At the end of the text it is NaN. */
 function isPlain(code: number): boolean {
   return code >= 0x20 && code !== 0x22 && code !== 0x5c;
 }

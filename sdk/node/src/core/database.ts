@@ -31,7 +31,7 @@ export interface Database<Client = unknown> {
   /** The name of the driver or ORM, for messages. */
   readonly driver: string;
   /**
-   * Runs `work` in a READ COMMITTED transaction of its own: commits when the promise resolves, and
+   * Runs `work` in a READ COMMITTED transaction: commits when the promise resolves, and
    * rolls back when it rejects. If the commit fails, the promise rejects.
    */
   transaction<Result>(work: (session: Session<Client>) => Promise<Result>): Promise<Result>;

@@ -1,4 +1,4 @@
-/** A client with a journal in a process of its own, which tests kill. */
+/** A client with a journal in a separate process, which tests kill. */
 import { Client, FileJournal } from "hapax/client";
 
 const [url = "", journal = ""] = process.argv.slice(2);

@@ -1,4 +1,4 @@
-/** A service in a process of its own, which tests kill. It prints its URL. */
+/** A service in a separate process, which tests kill. It prints its URL. */
 import pg from "pg";
 import express from "express";
 import type { AddressInfo } from "node:net";

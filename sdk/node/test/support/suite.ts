@@ -75,7 +75,7 @@ export function suite(name: string, start: Start, open: Driver): void {
       await expectOnce(id);
     });
 
-    test("a duplicate that is not patient is told that the first request is in progress", async () => {
+    test("a duplicate that does not wait is refused as in progress", async () => {
       const [key, id] = [randomUUID(), randomUUID()];
       const held = gate(id);
       const hasty = await another(db.url, { waitMs: 0 });
