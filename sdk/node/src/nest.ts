@@ -1,0 +1,133 @@
+/**
+ * Interceptor for Nest 11, on express and on Fastify.
+ *
+ * ```ts
+ * @Post()
+ * @UseInterceptors(hapax(pool, { tenant: (request) => request.user.id }))
+ * async create(@Body() body: NewOrder, @HapaxTx() tx: Tx) {
+ *   await tx.query("INSERT INTO orders ...", [...]);
+ *   await tx.emit("order.created", order);
+ *   return order; // sent after the commit
+ * }
+ * ```
+ *
+ * The bytes of bodies are part of the fingerprint: `NestFactory.create(App, { rawBody: true })`.
+ */
+import type { ServerResponse } from "node:http";
+import {
+  Catch,
+  createParamDecorator,
+  HttpException,
+  type ArgumentsHost,
+  type CallHandler,
+  type ExceptionFilter,
+  type ExecutionContext,
+  type NestInterceptor,
+} from "@nestjs/common";
+import { NEVER, type Observable } from "rxjs";
+import { routeTemplate, type BodyRequest } from "./core/body.js";
+import { markProblem, requestIdFor } from "./core/capture.js";
+import type { Database } from "./core/database.js";
+import { problemOf } from "./core/errors.js";
+import { logFailure, type Options } from "./core/options.js";
+import { Problem } from "./core/problem.js";
+import { isSafe, Protection } from "./core/protection.js";
+import { databaseOf, type PgPool, type PgTransaction } from "./pg.js";
+
+/** A request of express or Fastify, as Nest passes it. */
+// eslint-disable-next-line @typescript-eslint/no-explicit-any -- guards add members of any type
+export type NestRequest = BodyRequest & Record<string, any>;
+
+const ADVICE = "create the application with NestFactory.create(App, { rawBody: true })";
+const transactions = new WeakMap<object, object>();
+
+/** Protects a handler. The database is a pool of `pg`, or what an adapter returns. */
+export function hapax<Client extends object = PgTransaction>(
+  database: PgPool | Database<Client>,
+  options: Options<NestRequest>,
+): NestInterceptor {
+  const protection = new Protection<NestRequest, Client>(databaseOf(database), options);
+  return {
+    intercept(context, next) {
+      const request = context.switchToHttp().getRequest<NestRequest>();
+      const response = context.switchToHttp().getResponse<NestResponse>();
+      return isSafe(request.method)
+        ? next.handle()
+        : intercept(protection, request, response, next);
+    },
+  };
+}
+
+/** The transaction of the request, as a parameter of a handler with {@link hapax}. */
+export const HapaxTx = createParamDecorator((_: unknown, context: ExecutionContext): unknown => {
+  const tx = transactions.get(context.switchToHttp().getRequest<NestRequest>());
+  // The parameters of a handler are resolved when the handler starts, after the claim.
+  if (!tx) throw new TypeError("HapaxTx is for handlers with @UseInterceptors(hapax(...))");
+  return tx;
+});
+
+/** Converts errors into `application/problem+json`: `app.useGlobalFilters(new Problems())`. */
+@Catch()
+export class Problems implements ExceptionFilter {
+  catch(error: unknown, host: ArgumentsHost): void {
+    const response = host.switchToHttp().getResponse<NestResponse>();
+    const problem = ofNest(error) ?? problemOf(error);
+    logFailure(problem);
+    const raw = rawOf(response);
+    markProblem(raw, problem);
+    const { status, headers, body } = problem.response(requestIdFor(raw));
+    raw.writeHead(status, Object.fromEntries(headers)).end(body);
+  }
+}
+
+/** The response of express is that of Node; the one of Fastify has it. */
+type NestResponse = ServerResponse | { raw: ServerResponse; hijack(): void };
+
+function intercept<Client extends object>(
+  protection: Protection<NestRequest, Client>,
+  request: NestRequest,
+  response: NestResponse,
+  next: CallHandler,
+): Promise<Observable<unknown>> {
+  const raw = (request.raw ?? request) as BodyRequest;
+  if (raw.rawBody === undefined && request.rawBody !== undefined) raw.rawBody = request.rawBody;
+  return new Promise((resolve) => {
+    const handled = protection.handle({
+      request,
+      raw,
+      response: rawOf(response),
+      target: String(request.originalUrl ?? raw.url),
+      route: () => routeOf(request),
+      advice: ADVICE,
+      start: (tx) => {
+        transactions.set(request, tx);
+        resolve(next.handle());
+      },
+    });
+    // A replay or a refusal is written without the handler, and Nest must not write another one.
+    void handled.then(() => {
+      if (!transactions.has(request) && "hijack" in response) response.hijack();
+      resolve(NEVER);
+    });
+  });
+}
+
+function rawOf(response: NestResponse): ServerResponse {
+  return "raw" in response ? response.raw : response;
+}
+
+function routeOf(request: NestRequest): string | undefined {
+  const express = (request.route as { path?: unknown } | undefined)?.path;
+  const fastify = (request.routeOptions as { url?: unknown } | undefined)?.url;
+  const path = express ?? fastify;
+  return typeof path === "string" ? routeTemplate(path) : undefined;
+}
+
+/** An exception of Nest has a status; its message is for the client. */
+function ofNest(error: unknown): Problem | undefined {
+  if (!(error instanceof HttpException)) return undefined;
+  const status = error.getStatus();
+  const code =
+    status === 404 ? "NOT_FOUND" : status < 500 ? "VALIDATION.request" : "TRANSIENT.internal";
+  return new Problem(code, error.message, { status, cause: error });
+}
