@@ -27,13 +27,13 @@ async fn the_events_of_both_languages_are_delivered_once() {
     let url = receiver.url("/");
     let relay = start_relay(&shop, &[("orders", url.as_str())]).await;
     let ids = create_orders(&shop).await;
-    let received = receiver.received_at_least(ORDERS).await;
+    let requests = receiver.received_at_least(ORDERS).await;
     // A relay that is stopped has finished what it has begun.
     relay.stop().await;
     assert_eq!(receiver.received().len(), ORDERS);
     let mut events = HashSet::new();
     let mut orders = HashSet::new();
-    for request in received {
+    for request in requests {
         let id = request.header("webhook-id").expect("an id");
         assert!(events.insert(id.to_owned()), "{id} is delivered twice");
         let event: serde_json::Value = serde_json::from_slice(&request.body).expect("JSON");

@@ -4,6 +4,11 @@
 //! archives of the packages. `cargo x sdk` builds and installs them, and then runs these tests.
 //! Most tests run with one framework and one driver of each language; `whole` runs all of them.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot continue reports where"
+)]
+
 mod kind;
 mod service;
 mod shop;
