@@ -17,8 +17,10 @@ export type Fault =
   /** The server executes the message, and its answer is kept. */
   | "hold-response";
 
-/** Decides about each message of a client, whose SQL is part of `text`. */
-export type Decision = (text: string) => Fault;
+/**
+ * Decides about each message of a client, whose SQL is part of `text`. A promise delays the message.
+ */
+export type Decision = (text: string) => Fault | Promise<Fault>;
 
 /** A TCP proxy before PostgreSQL. Connections must not use TLS. */
 export class FaultProxy {
@@ -62,12 +64,17 @@ export class FaultProxy {
     }
     client.on("close", () => server.destroy());
     server.on("close", () => client.destroy());
-    client.on("data", (chunk) => {
-      const fault = this.decide(chunk.toString("latin1"));
+    const handle = async (chunk: Buffer): Promise<void> => {
+      const fault = await this.decide(chunk.toString("latin1"));
       if (fault === "lose-request") client.destroy();
       if (fault === "lose-response") answers = "lose";
       if (fault === "hold-response") answers = "hold";
       if (fault !== "hold" && fault !== "lose-request") server.write(chunk);
+    };
+    // One after the other, because a decision may take time.
+    let last = Promise.resolve();
+    client.on("data", (chunk) => {
+      last = last.then(() => handle(chunk));
     });
     server.on("data", (chunk) => {
       if (answers === "pass") client.write(chunk);

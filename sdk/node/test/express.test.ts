@@ -118,6 +118,24 @@ test("headers of middleware before hapax are not stored", async () => {
   assert.equal(second.headers["x-powered-by"], "Express");
 });
 
+test("middleware that delays the end of a response still works", async () => {
+  const app = express();
+  app.use((_req, res, next) => {
+    const end = res.end.bind(res) as (...args: unknown[]) => express.Response;
+    res.end = (...args: unknown[]) => {
+      setImmediate(() => end(...args));
+      return res;
+    };
+    next();
+  });
+  app.post(PATH, hapax(pool, options), (_req, res) => void res.status(204).end());
+  const url = await listen(app);
+  const sent = { key: randomUUID(), body: {} };
+  const [first, second] = [await send(url, sent), await send(url, sent)];
+  assert.equal(first.status, 204);
+  assertReplay(first, second);
+});
+
 test("a body that is too long is refused before it is claimed", async () => {
   const app = express();
   app.post(PATH, hapax(pool, { ...options, bodyBytesMax: 10 }), echo);

@@ -94,7 +94,9 @@ export class Capture {
     else own.setHeader("content-length", body.length);
     response.statusCode = status;
     (own.end as (body?: Buffer) => void)(isEmpty ? undefined : body);
-    this.ignoreTheRest();
+    // Middleware such as a session may delay the end, and Node still needs its methods then.
+    if (response.headersSent) this.ignoreTheRest();
+    else response.once("finish", () => this.ignoreTheRest());
   }
 
   /** Gives the response its own methods back: Node calls them while it sends. */

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { after, before, describe, test } from "node:test";
-import { assertReplay, FaultProxy } from "hapax/testing";
+import { assertReplay, FaultProxy, type Fault } from "hapax/testing";
 import { scratch, type Scratch } from "./database.js";
 import type { Driver, Opened } from "./drivers.js";
 import type { Settings, Shop, Start } from "./frameworks.js";
@@ -265,6 +265,34 @@ export function suite(name: string, start: Start, open: Driver): void {
       held.open();
       const retry = await send(shop.url, { key, body: { id } });
       assert.equal(retry.status, 201);
+      await expectOnce(id);
+    });
+
+    test("a request whose time runs out before its commit begins is never committed", async () => {
+      const proxy = await FaultProxy.start(db.url);
+      others.push(() => proxy.stop());
+      const slow = await another(proxy.url, {});
+      const [key, id] = [randomUUID(), randomUUID()];
+      let release!: () => void;
+      const released = new Promise<void>((resolve) => (release = resolve));
+      let isEnded = (): void => undefined;
+      const ended = new Promise<void>((resolve) => (isEnded = resolve));
+      let isHeld = false;
+      proxy.decide = async (text): Promise<Fault> => {
+        if (isHeld && /commit|rollback/i.test(text)) isEnded();
+        if (!text.includes("hapax.complete")) return "pass";
+        isHeld = true;
+        await released;
+        return "pass";
+      };
+      const headers = { "x-request-timeout": "500" };
+      const late = await send(slow.url, { key, body: { id }, headers });
+      assert.equal(late.status, 504, late.body.toString());
+      assert.ok(isHeld);
+      release();
+      await ended;
+      const retry = await send(shop.url, { key, body: { id } });
+      assert.deepEqual([retry.status, retry.headers["idempotency-status"]], [201, "stored"]);
       await expectOnce(id);
     });
 
