@@ -37,7 +37,7 @@ settings.configure(
     },
 )
 django.setup()
-hapax = Hapax(tenant=lambda request: request.headers.get("x-user", "nobody"))
+hapax = Hapax(tenant=lambda request: request.headers.get("x-user", "demo"))
 
 
 class Order(models.Model):

@@ -64,7 +64,7 @@ async def lifespan(_: FastAPI) -> AsyncIterator[None]:
 
 
 app = FastAPI(lifespan=lifespan)
-hapax = Hapax(sessions, tenant=lambda request: request.headers.get("x-user", "nobody"))
+hapax = Hapax(sessions, tenant=lambda request: request.headers.get("x-user", "demo"))
 hapax.install(app)
 
 

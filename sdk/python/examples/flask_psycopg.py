@@ -16,7 +16,7 @@ from hapax.flask import Hapax, Tx
 
 pool = ConnectionPool(os.environ["DATABASE_URL"], open=True)
 app = Flask(__name__)
-hapax = Hapax(pool, tenant=lambda request: request.headers.get("x-user", "nobody"))
+hapax = Hapax(pool, tenant=lambda request: request.headers.get("x-user", "demo"))
 
 
 @app.post("/orders")

@@ -33,15 +33,15 @@ from hapax.client.requests import RetryAdapter
 FAST = Policy(Backoff(base=0.001, cap=0.002, attempts_max=5, total=5.0), Budget.unbounded())
 ORDER = b'{"amount":500}'
 
-Answer = tuple[int, dict[str, str], bytes]
+Canned = tuple[int, dict[str, str], bytes]
 Send = Callable[..., Any]
 
 
 class Server:
-    """Answers each request with the next of its answers. ``None`` closes the connection."""
+    """Sends the next of its responses for each request. ``None`` closes the connection."""
 
     def __init__(self) -> None:
-        self.answers: list[Answer | None] = []
+        self.responses: list[Canned | None] = []
         self.seen: list[tuple[str, dict[str, str], bytes]] = []
         outer = self
 
@@ -50,11 +50,11 @@ class Server:
                 body = self.rfile.read(int(self.headers.get("content-length", "0")))
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 outer.seen.append((self.command, headers, body))
-                answer = outer.answers.pop(0) if outer.answers else (200, {}, b"done")
-                if answer is None:
+                response = outer.responses.pop(0) if outer.responses else (200, {}, b"done")
+                if response is None:
                     self.close_connection = True
                     return
-                status, extra, content = answer
+                status, extra, content = response
                 self.send_response(status)
                 for name, value in {"content-length": str(len(content)), **extra}.items():
                     self.send_header(name, value)
@@ -122,7 +122,7 @@ PROBLEM = {"content-type": "application/problem+json"}
 
 
 def test_every_attempt_has_one_key_and_the_same_bytes(server: Server, send: Send) -> None:
-    server.answers = [
+    server.responses = [
         (503, {**PROBLEM, "retry-after": "0"}, problem("DEPENDENCY.unavailable")),
         None,
         (409, {"retry-after": "0"}, b""),
@@ -153,13 +153,13 @@ def test_every_attempt_has_one_key_and_the_same_bytes(server: Server, send: Send
 def test_a_final_response_is_not_retried(
     server: Server, send: Send, status: int, headers: dict[str, str], body: bytes
 ) -> None:
-    server.answers = [(status, headers, body)]
+    server.responses = [(status, headers, body)]
     found, _, outcome = send(Retries(FAST), "POST", server.url, content=ORDER)
     assert (found, len(server.seen), outcome.stopped) == (status, 1, Stopped.ANSWERED)
 
 
 def test_the_attempts_and_the_budget_are_bounded(server: Server, send: Send) -> None:
-    server.answers = [(503, {}, b"")] * 20
+    server.responses = [(503, {}, b"")] * 20
     status, _, outcome = send(Retries(FAST), "POST", server.url, content=ORDER)
     assert (status, len(server.seen), outcome.stopped) == (503, 5, Stopped.EXHAUSTED)
     retries = Retries(Policy(FAST.backoff, Budget(max=2000, initial=2000, per_second=0)))
@@ -168,13 +168,13 @@ def test_the_attempts_and_the_budget_are_bounded(server: Server, send: Send) -> 
 
 
 def test_a_wait_past_the_deadline_is_handed_to_the_caller(server: Server, send: Send) -> None:
-    server.answers = [(429, {"retry-after": "60"}, b"")]
+    server.responses = [(429, {"retry-after": "60"}, b"")]
     _, _, outcome = send(Retries(FAST), "POST", server.url, content=ORDER)
     assert (outcome.stopped, outcome.retry_after) == (Stopped.RETRY_AFTER, 60.0)
 
 
 def test_retry_after_is_a_minimum(server: Server, send: Send) -> None:
-    server.answers = [(503, {"retry-after": "1"}, b"")]
+    server.responses = [(503, {"retry-after": "1"}, b"")]
     began = time.monotonic()
     _, _, outcome = send(Retries(FAST), "POST", server.url, content=ORDER)
     assert time.monotonic() - began >= 1.0
@@ -187,7 +187,7 @@ def test_a_key_can_be_given_or_left_out(server: Server, send: Send) -> None:
     with intent(key="other"):
         send(retries, "POST", server.url)
     send(retries, "GET", server.url)
-    server.answers = [(503, {}, b"")]
+    server.responses = [(503, {}, b"")]
     with intent(keyless=True):
         _, _, outcome = send(retries, "POST", server.url, headers={"Idempotency-Key": "dropped"})
     assert server.keys == ['"my key"', "other", None, None]
@@ -209,7 +209,7 @@ def test_no_connection_is_retried_without_a_key_too(send: Send) -> None:
 
 
 def test_a_response_that_breaks_off_is_a_failed_attempt(server: Server, send: Send) -> None:
-    server.answers = [(200, {"content-length": "100"}, b"half")]
+    server.responses = [(200, {"content-length": "100"}, b"half")]
     status, body, outcome = send(Retries(FAST), "POST", server.url, content=ORDER)
     assert (status, body, len(outcome.attempts)) == (200, b"done", 2)
 
@@ -217,12 +217,12 @@ def test_a_response_that_breaks_off_is_a_failed_attempt(server: Server, send: Se
 def test_a_compressed_response_is_passed_on_as_it_is(server: Server, send: Send) -> None:
     import gzip
 
-    server.answers = [(200, {"content-encoding": "gzip"}, gzip.compress(b"plain"))]
+    server.responses = [(200, {"content-encoding": "gzip"}, gzip.compress(b"plain"))]
     assert send(Retries(FAST), "POST", server.url, content=ORDER)[1] == b"plain"
 
 
 def test_a_stream_is_sent_with_the_same_bytes_again(server: Server, send: Send) -> None:
-    server.answers = [(503, {}, b"")]
+    server.responses = [(503, {}, b"")]
     is_async = send is with_async_httpx
 
     async def chunks() -> Any:
@@ -238,7 +238,7 @@ def test_a_journal_continues_an_unfinished_operation(
     server: Server, send: Send, tmp_path: Path
 ) -> None:
     journal = FileJournal(tmp_path / "orders.journal")
-    server.answers = [(503, {}, b"")] * 5
+    server.responses = [(503, {}, b"")] * 5
     retries = Retries(FAST, journal=journal)
     send(retries, "POST", server.url, content=ORDER)
     _, _, resumed = send(retries, "POST", server.url, content=ORDER)
@@ -255,9 +255,9 @@ def test_a_refusal_forgets_a_key_only_if_no_attempt_is_in_doubt(
     server: Server, send: Send, tmp_path: Path
 ) -> None:
     retries = Retries(FAST, journal=FileJournal(tmp_path / "journal"))
-    server.answers = [(401, {}, b"")]
+    server.responses = [(401, {}, b"")]
     send(retries, "POST", server.url, content=ORDER)
-    server.answers = [None, (401, {}, b"")]
+    server.responses = [None, (401, {}, b"")]
     send(retries, "POST", server.url, content=ORDER)
     send(retries, "POST", server.url, content=ORDER)
     assert server.keys[0] != server.keys[1]
@@ -266,7 +266,7 @@ def test_a_refusal_forgets_a_key_only_if_no_attempt_is_in_doubt(
 
 def test_a_stale_key_is_not_sent(server: Server, send: Send, tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    server.answers = [(503, {}, b"")] * 5
+    server.responses = [(503, {}, b"")] * 5
     retries = Retries(FAST, journal=FileJournal(path))
     send(retries, "POST", server.url, content=ORDER)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -321,7 +321,7 @@ from hapax.client.httpx import RetryTransport
 transport = RetryTransport(Retries(journal=FileJournal({str(tmp_path / "journal")!r})))
 httpx.Client(transport=transport).post({server.url!r}, content={ORDER!r})
 """
-    server.answers = [(503, {"retry-after": "9"}, b"")]
+    server.responses = [(503, {"retry-after": "9"}, b"")]
     client = subprocess.Popen([sys.executable, "-c", program])
     until = time.monotonic() + 10
     while not server.seen:

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from hapax import ContractError, EngineError
 from hapax.core import wsgi
 from hapax.core.driver import run_blocking
+from hapax.core.flow import Flow
 from hapax.core.message import Request, Response
 from hapax.core.operation import Operation
 from hapax.drivers import driver_of, unit_of
@@ -206,3 +207,40 @@ def test_a_role_without_tables_uses_the_schema_hapax_api(template: str, database
             owner.execute(f"DROP OWNED BY {role}")
     finally:
         admin(f"DROP ROLE {role}")
+
+
+def test_an_error_of_the_program_is_not_taken_for_one_of_the_database(database: str) -> None:
+    engine = sqlalchemy.create_engine(alchemy(database))
+    pool = ConnectionPool(database, open=True)
+
+    def view(tx: Any) -> Response:
+        raise FileNotFoundError("a file of the service")
+
+    for value in (engine, pool):
+        with pytest.raises(FileNotFoundError):
+            send(value, view=view)
+    asynchronous = (create_async_engine(alchemy(database, "asyncpg")),)
+    assert [driver_of(value).failure(FileNotFoundError()) for value in asynchronous] == [None]
+    pool.close()
+    engine.dispose()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:1", "does-not-exist.invalid"])
+def test_a_database_that_cannot_be_reached_is_unavailable(host: str) -> None:
+    async def claim(engine: Any) -> Response | None:
+        request = Request("POST", "/a", b"/a", b"", [("idempotency-key", "k")], b"")
+        return await Flow(driver_of(engine), Operation(), request, lambda: "ann").begin()
+
+    async def check() -> None:
+        for driver in ("asyncpg", "psycopg"):
+            engine = create_async_engine(f"postgresql+{driver}://nobody@{host}/none")
+            response = await claim(engine)
+            assert response is not None
+            assert response.status == 503
+            await engine.dispose()
+        pool = await asyncpg.create_pool(f"postgres://nobody@{host}/none", min_size=0)
+        response = await claim(pool)
+        assert response is not None
+        assert response.status == 503
+
+    asyncio.run(check())

@@ -154,7 +154,7 @@ def test_other_middleware_works_on_what_is_sent_and_not_on_what_is_stored(
     assert plain.json() == first.json()
 
 
-def test_a_handler_for_all_exceptions_answers_after_the_rollback(pool: ConnectionPool) -> None:
+def test_a_handler_for_all_exceptions_responds_after_the_rollback(pool: ConnectionPool) -> None:
     bench = Bench(pool)
 
     @bench.app.exception_handler(Exception)

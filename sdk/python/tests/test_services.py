@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -116,6 +117,12 @@ def test_a_key_is_required_and_must_parse(service: Service) -> None:
     check_problem(service.post(None), 400, "VALIDATION.idempotency_key.missing")
     for invalid in ("a b", '"open', "k" * 256, "derived:1", ""):
         check_problem(service.post(invalid), 400, "VALIDATION.idempotency_key.invalid")
+    for pair in (("k", "l"), ("k", "k"), ('"k"', '"l"')):
+        headers = [("Idempotency-Key", key) for key in pair]
+        body = {"item": "twice", "amount": 1}
+        twice = service.client.post(f"{service.url}/orders", json=body, headers=headers)
+        check_problem(twice, 400, "VALIDATION.idempotency_key.invalid")
+    assert service.orders("twice") == 0
     quoted = service.post('"a key";v=1', "quoted")
     assert quoted.headers["idempotency-key"] == '"a key"'
     assert service.orders("quoted") == 1
@@ -297,6 +304,21 @@ def test_a_body_that_is_too_long_is_refused(service: Service) -> None:
     headers = {"Idempotency-Key": new_key(), "Content-Type": "application/json"}
     response = service.client.post(f"{service.url}/orders", content=body, headers=headers)
     check_problem(response, 413, "VALIDATION.body.too_large")
+
+
+def test_a_body_that_is_cut_off_has_no_effect(service: Service) -> None:
+    body, key = b'{"item": "cut", "amount": 1}', new_key()
+    head = (
+        f"POST /orders HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
+        f"idempotency-key: {key}\r\ncontent-length: {len(body) + 9}\r\nconnection: close\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", service.port)) as connection:
+        connection.sendall(head.encode() + body)
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(65536):
+            pass
+    assert service.orders("cut") == 0
+    assert service.post(key, "cut").headers["idempotency-status"] == "stored"
 
 
 def test_ambiguous_json_is_refused(service: Service) -> None:

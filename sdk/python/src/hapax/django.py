@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, overload
 
 from django.conf import settings
@@ -23,7 +24,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import get_resolver, get_urlconf
 
-from .core import template, wsgi
+from .core import asgi, template, wsgi
 from .core.app import BaseHapax
 from .core.message import Request, Response
 from .core.operation import Operation
@@ -35,7 +36,7 @@ __all__ = ["Disposition", "Hapax", "Problem", "Tx", "problem_response"]
 
 View = Callable[..., Any]
 _RESPONSES = (Http404, PermissionDenied, SuspiciousOperation, BadRequest)
-"""Exceptions that Django answers with a status other than 500."""
+"""Exceptions that Django turns into a status other than 500."""
 
 
 class Hapax(BaseHapax[HttpRequest]):
@@ -111,10 +112,6 @@ def problem_response(problem: Problem) -> HttpResponse:
 def _request(request: HttpRequest, operation: Operation) -> Request:
     match = request.resolver_match
     route = template.of_angles(match.route) if match is not None else request.path
-    # Of ASGI, Django keeps no raw path: it is encoded again.
-    environ = {"SCRIPT_NAME": "", "PATH_INFO": request.path.encode().decode("latin-1")}
-    environ |= {name: value for name, value in request.META.items() if isinstance(value, str)}
-    environ["REQUEST_METHOD"] = request.method or ""
     headers = wsgi.headers_of(request.META)
     try:
         is_long = int(request.META.get("CONTENT_LENGTH") or 0) > operation.body_bytes_max
@@ -123,7 +120,9 @@ def _request(request: HttpRequest, operation: Operation) -> Request:
     body = None if is_long else request.body
     if body is not None and len(body) > operation.body_bytes_max:
         body = None
-    return wsgi.request_of(environ, route, headers, body)
+    found = wsgi.request_of(request.META, route, headers, body)
+    scope = getattr(request, "scope", None)
+    return found if scope is None else replace(found, path=asgi.raw_path(scope))
 
 
 def _response(
@@ -131,20 +130,20 @@ def _response(
 ) -> Response:
     """Run the view, and turn what it returns or raises into a complete response."""
     try:
-        answer: HttpResponseBase = view(request, *args, **values)
-        render = getattr(answer, "render", None)
-        if callable(render) and not getattr(answer, "is_rendered", True):
-            answer = render()
+        native: HttpResponseBase = view(request, *args, **values)
+        render = getattr(native, "render", None)
+        if callable(render) and not getattr(native, "is_rendered", True):
+            native = render()
     except _RESPONSES as error:
-        answer = response_for_exception(request, error)
-    headers = [(name.lower(), value) for name, value in answer.items()]
-    headers += [("set-cookie", morsel.OutputString()) for morsel in answer.cookies.values()]
-    kind = answer.headers.get("Content-Type", "")
-    if getattr(answer, "is_async", False):
+        native = response_for_exception(request, error)
+    headers = [(name.lower(), value) for name, value in native.items()]
+    headers += [("set-cookie", morsel.OutputString()) for morsel in native.cookies.values()]
+    kind = native.headers.get("Content-Type", "")
+    if getattr(native, "is_async", False):
         raise TypeError("the view has returned an asynchronous stream, which cannot be stored")
-    chunks: Any = answer if getattr(answer, "streaming", False) else [answer.content]  # type: ignore[attr-defined]
+    chunks: Any = native if getattr(native, "streaming", False) else [native.content]  # type: ignore[attr-defined]
     body = wsgi.collect(chunks, kind)
-    return Response(answer.status_code, headers, body)
+    return Response(native.status_code, headers, body)
 
 
 def _report(request: HttpRequest, error: Exception) -> bool:
@@ -156,16 +155,16 @@ def _report(request: HttpRequest, error: Exception) -> bool:
 
 
 def _django_response(response: Response) -> HttpResponse:
-    answer = HttpResponse(response.body, status=response.status)
-    del answer.headers["Content-Type"]
+    native = HttpResponse(response.body, status=response.status)
+    del native.headers["Content-Type"]
     joined: dict[str, list[str]] = {}
     for name, value in response.headers:
         joined.setdefault(name, []).append(value)
     for name, values in joined.items():
         if name == "set-cookie":
             for value in values:
-                answer.cookies.load(value)
+                native.cookies.load(value)
         elif name not in {"content-length", "transfer-encoding"}:
             # Django has one value for each name. A list is equal to its lines.
-            answer.headers[name] = ", ".join(values)
-    return answer
+            native.headers[name] = ", ".join(values)
+    return native

@@ -18,6 +18,7 @@ from typing import Any, overload
 
 from flask import Flask, Request, current_app, got_request_exception, make_response, request
 from flask import Response as FlaskResponse
+from werkzeug.exceptions import ClientDisconnected
 
 from .core import template, wsgi
 from .core.app import BaseHapax
@@ -87,7 +88,11 @@ def _request(sent: Request, operation: Operation) -> Any:
     rule = sent.url_rule.rule if sent.url_rule is not None else sent.path
     prefix = sent.root_path.rstrip("/")
     is_long = (sent.content_length or 0) > operation.body_bytes_max
-    body = None if is_long else sent.get_data(cache=True)
+    try:
+        body = None if is_long else sent.get_data(cache=True)
+    except ClientDisconnected:
+        # It ends before its announced length, which `request_of` notices.
+        body = b""
     if body is not None and len(body) > operation.body_bytes_max:
         body = None
     headers = [(name.lower(), value) for name, value in sent.headers.items()]
@@ -98,16 +103,16 @@ def _response(view: View, values: dict[str, Any], tx: Tx) -> Response:
     """Run the view, and turn what it returns or raises into a complete response."""
     app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
     try:
-        answer = make_response(app.ensure_sync(view)(tx=tx, **values))
+        native = make_response(app.ensure_sync(view)(tx=tx, **values))
     except Problem:
         raise
     except Exception as error:
         # Raises again what the application has no handler for.
-        answer = make_response(app.handle_user_exception(error))
-    headers = [(name.lower(), value) for name, value in answer.headers.items()]
-    answer.direct_passthrough = False
-    body = wsgi.collect(answer.response, answer.content_type or "")
-    return Response(answer.status_code, headers, body)
+        native = make_response(app.handle_user_exception(error))
+    headers = [(name.lower(), value) for name, value in native.headers.items()]
+    native.direct_passthrough = False
+    body = wsgi.collect(native.response, native.content_type or "")
+    return Response(native.status_code, headers, body)
 
 
 def _report(error: Exception) -> bool:
@@ -121,9 +126,9 @@ def _report(error: Exception) -> bool:
 
 
 def _flask_response(app: Flask, response: Response) -> FlaskResponse:
-    answer = app.response_class(response.body, response.status)
-    answer.headers.clear()
+    native = app.response_class(response.body, response.status)
+    native.headers.clear()
     for name, value in response.headers:
         if name not in {"content-length", "transfer-encoding"}:
-            answer.headers.add(name, value)
-    return answer
+            native.headers.add(name, value)
+    return native

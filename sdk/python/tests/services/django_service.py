@@ -47,19 +47,19 @@ async def execute_on_django(sql: str, *params: Any) -> None:
         cursor.execute(sql.replace("{}", "%s"), params)
 
 
-def response_of(answer: shop.Answer) -> HttpResponseBase:
-    if answer.kind == "teapot":
+def response_of(made: shop.ShopResponse) -> HttpResponseBase:
+    if made.kind == "teapot":
         raise PermissionDenied("a teapot")
-    if answer.kind == "stream":
+    if made.kind == "stream":
         return StreamingHttpResponse(
-            shop.STREAM, status=201, headers=answer.headers | {"Content-Type": "text/csv"}
+            shop.STREAM, status=201, headers=made.headers | {"Content-Type": "text/csv"}
         )
-    if answer.kind == "endless":
+    if made.kind == "endless":
         return StreamingHttpResponse(iter(lambda: b"x" * 65536, b""), status=201)
-    if answer.kind == "events":
+    if made.kind == "events":
         return StreamingHttpResponse([b"data: 1\n\n"], content_type="text/event-stream")
-    headers = answer.headers | {"Content-Type": answer.kind}
-    return HttpResponse(answer.body, status=answer.status, headers=headers)
+    headers = made.headers | {"Content-Type": made.kind}
+    return HttpResponse(made.body, status=made.status, headers=headers)
 
 
 @hapax.idempotent

@@ -14,16 +14,16 @@ app = Flask(__name__)
 hapax = Hapax(pools.open_engine(DRIVER), **shop.SETTINGS)
 
 
-def response_of(answer: shop.Answer) -> Response:
-    if answer.kind == "teapot":
+def response_of(made: shop.ShopResponse) -> Response:
+    if made.kind == "teapot":
         abort(418)
-    if answer.kind == "stream":
-        return Response(iter(shop.STREAM), 201, answer.headers, content_type="text/csv")
-    if answer.kind == "endless":
+    if made.kind == "stream":
+        return Response(iter(shop.STREAM), 201, made.headers, content_type="text/csv")
+    if made.kind == "endless":
         return Response(iter(lambda: b"x" * 65536, b""), 201)
-    if answer.kind == "events":
+    if made.kind == "events":
         return Response(iter([b"data: 1\n\n"]), 200, content_type="text/event-stream")
-    return Response(answer.body, answer.status, answer.headers, content_type=answer.kind)
+    return Response(made.body, made.status, made.headers, content_type=made.kind)
 
 
 @app.post("/orders")

@@ -19,7 +19,7 @@ WEBHOOK_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 Execute = Callable[..., Awaitable[None]]
 
 
-class Answer:
+class ShopResponse:
     """A response, before the framework's own."""
 
     def __init__(self, status: int, body: bytes, headers: dict[str, str], kind: str = "") -> None:
@@ -29,7 +29,7 @@ class Answer:
         self.kind = kind
 
 
-async def order(tx: Any, execute: Execute, emit: Execute, body: bytes) -> Answer:
+async def order(tx: Any, execute: Execute, emit: Execute, body: bytes) -> ShopResponse:
     """Handle an order. ``execute`` and ``emit`` are awaited; those of sync services never wait."""
     sent = json.loads(body)
     item, amount = sent["item"], sent["amount"]
@@ -54,10 +54,10 @@ async def order(tx: Any, execute: Execute, emit: Execute, body: bytes) -> Answer
         await emit("an event type with spaces", {})
     headers = {"Location": f"/orders/{order_id}", "Set-Cookie": "a=1", "X-Latin": "caf\xe9"}
     if item == "binary":
-        return Answer(201, BINARY, headers, "image/png")
+        return ShopResponse(201, BINARY, headers, "image/png")
     if item in {"stream", "endless", "events", "teapot"}:
-        return Answer(418 if item == "teapot" else 201, b"", headers, item)
+        return ShopResponse(418 if item == "teapot" else 201, b"", headers, item)
     if item == "large":
-        return Answer(201, b"x" * (4 * 1024 * 1024 + 1), headers, "text/plain")
+        return ShopResponse(201, b"x" * (4 * 1024 * 1024 + 1), headers, "text/plain")
     created = json.dumps({"id": order_id, "item": item, "amount": amount}).encode()
-    return Answer(201, created, headers, "application/json")
+    return ShopResponse(201, created, headers, "application/json")

@@ -26,16 +26,16 @@ async def lifespan(_: Starlette) -> AsyncIterator[None]:
     yield
 
 
-def response_of(answer: shop.Answer) -> Response:
-    if answer.kind == "teapot":
+def response_of(made: shop.ShopResponse) -> Response:
+    if made.kind == "teapot":
         raise HTTPException(418, "a teapot")
-    if answer.kind == "stream":
-        return StreamingResponse(iter(shop.STREAM), 201, answer.headers, "text/csv")
-    if answer.kind == "endless":
+    if made.kind == "stream":
+        return StreamingResponse(iter(shop.STREAM), 201, made.headers, "text/csv")
+    if made.kind == "endless":
         return StreamingResponse(iter(lambda: b"x" * 65536, b""), 201)
-    if answer.kind == "events":
+    if made.kind == "events":
         return StreamingResponse(iter([b"data: 1\n\n"]), 200, media_type="text/event-stream")
-    return Response(answer.body, answer.status, answer.headers, answer.kind)
+    return Response(made.body, made.status, made.headers, made.kind)
 
 
 @hapax.idempotent

@@ -125,7 +125,7 @@ class Exchange:
         flow = Flow(driver, operation, self._request(operation, template), tenant)
         claim = _spawn(self._claim(flow))
         try:
-            answer = await asyncio.shield(claim)
+            response = await asyncio.shield(claim)
         except asyncio.CancelledError:
             self._is_gone = True
             if claim.done():
@@ -133,17 +133,17 @@ class Exchange:
                 self.flow = flow
             raise
         self.flow = flow
-        if answer is not None:
+        if response is not None:
             self._is_ended = True
-            self._decided = answer
+            self._decided = response
             raise Decided
         return flow.tx
 
     async def _claim(self, flow: Flow) -> Response | None:
-        answer = await self._run(flow, flow.begin())
+        response = await self._run(flow, flow.begin())
         if self._is_gone:
             await self._run(flow, flow.abandon())
-        return answer
+        return response
 
     async def send(self, message: Message) -> None:
         """Keep the response of a route that has begun, and pass everything else on."""
@@ -183,16 +183,16 @@ class Exchange:
         is_unexpected = flow.is_unexpected(error)
         if is_unexpected and self._has_own_page():
             return False
-        answer = await self._end(flow, flow.fail(error))
+        response = await self._end(flow, flow.fail(error))
         if is_unexpected:
             # The error is raised again, so the framework reports it. Servers close the connection
             # after that, and a client must not send its next request on it.
-            answer.set("connection", "close")
-        await self._deliver(answer)
+            response.set("connection", "close")
+        await self._deliver(response)
         return not is_unexpected
 
     def _has_own_page(self) -> bool:
-        """Whether the application has a response of its own for errors of the program."""
+        """Whether the application has its own page for errors of the program."""
         app = self.scope.get("app")
         handlers = getattr(app, "exception_handlers", {})
         return bool(getattr(app, "debug", False)) or bool({500, Exception} & set(handlers))

@@ -64,6 +64,13 @@ def classify(sqlstate: str | None, constraint: str | None = None) -> Failure:
     return Failure(Kind.STATEMENT, sqlstate, constraint)
 
 
+class NoConnectionError(ConnectionError):
+    """The engine has given no connection.
+
+    It replaces errors such as ``OSError``, which in a handler can mean anything.
+    """
+
+
 class Unit(Protocol):
     """A transaction, with the connection that it has taken from the pool."""
 

@@ -38,6 +38,9 @@ class Request:
         query: the query as it was sent, without ``?``.
         headers: pairs of a name in lower case and a value, as Latin-1.
         body: the body; ``None`` if it is longer than the limit.
+        is_complete: whether the body has the announced length.
+        joins_headers: whether the server joins several lines of a header with commas, as those of
+            WSGI do.
     """
 
     method: str
@@ -46,6 +49,8 @@ class Request:
     query: bytes
     headers: Sequence[tuple[str, str]]
     body: bytes | None
+    is_complete: bool = True
+    joins_headers: bool = False
 
     def all(self, name: str) -> list[str]:
         """Return all values of a header."""

@@ -126,6 +126,9 @@ def sent_key(operation: Operation, request: Request) -> str | None:
         return None
     if len(values) > 1:
         raise Problem(codes.KEY_INVALID, "the header occurs more than once")
+    if request.joins_headers and "," in values[0] and not values[0].lstrip().startswith('"'):
+        detail = "the header occurs more than once, or its key has a comma and no quotes"
+        raise Problem(codes.KEY_INVALID, detail)
     try:
         parsed = key.parse_header(values[0])
     except key.KeyInvalidError as error:
@@ -153,6 +156,8 @@ def parse(operation: Operation, request: Request, sent: str | None) -> Parsed:
     if request.body is None:
         detail = f"this operation takes at most {operation.body_bytes_max} bytes"
         raise Problem(codes.BODY_TOO_LARGE, detail)
+    if not request.is_complete:
+        raise Problem(codes.BODY_INCOMPLETE)
     if sent is None:
         return Parsed(name, None, b"", deadline)
     hashed = fingerprint(

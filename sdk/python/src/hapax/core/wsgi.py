@@ -88,7 +88,19 @@ def request_of(
 ) -> Request:
     """Build a request from a WSGI environment."""
     query = environ.get("QUERY_STRING", "").encode("latin-1")
-    return Request(environ["REQUEST_METHOD"], template, raw_path(environ), query, headers, body)
+    announced = environ.get("CONTENT_LENGTH") or "0"
+    # A body that was cut off ends early, and not every framework notices.
+    is_complete = body is None or (announced.isdigit() and int(announced) <= len(body))
+    return Request(
+        environ["REQUEST_METHOD"],
+        template,
+        raw_path(environ),
+        query,
+        headers,
+        body,
+        is_complete=is_complete,
+        joins_headers=True,
+    )
 
 
 def raw_path(environ: Mapping[str, Any]) -> bytes:
@@ -98,7 +110,7 @@ def raw_path(environ: Mapping[str, Any]) -> bytes:
         path = urlsplit(sent).path if "://" in sent else sent.split("?", 1)[0]
         return str(path).encode("latin-1")
     decoded = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
-    return quote(decoded.encode("latin-1"), safe="/:@!$&'()*+,;=~").encode()
+    return quote(decoded.encode("latin-1", "replace"), safe="/:@!$&'()*+,;=~").encode()
 
 
 def headers_of(environ: Mapping[str, Any]) -> list[tuple[str, str]]:

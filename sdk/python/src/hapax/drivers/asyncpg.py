@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import asyncpg
 
-from hapax.core.driver import Driver, Failure, Unit, classify
+from hapax.core.driver import Driver, Failure, NoConnectionError, Unit, classify
 from hapax.core.sql import ROLLBACK_TO_SAVEPOINT, Row, with_placeholders
 
 from . import no_transaction
@@ -42,7 +42,10 @@ class AsyncpgDriver:
 
     async def begin(self) -> Unit:
         """See :meth:`hapax.core.driver.Driver.begin`."""
-        connection = await self._pool.acquire(timeout=ACQUIRE)
+        try:
+            connection = await self._pool.acquire(timeout=ACQUIRE)
+        except (OSError, asyncio.TimeoutError) as error:
+            raise NoConnectionError(str(error) or "no connection in time") from error
         unit = AsyncpgUnit(self._pool, connection)
         try:
             await unit.open()
@@ -62,7 +65,7 @@ class AsyncpgDriver:
         if isinstance(error, asyncpg.DataError):
             # A value that the driver cannot send as the type of its parameter.
             return classify("22000")
-        lost = (asyncpg.InterfaceError, OSError, asyncio.TimeoutError, TimeoutError)
+        lost = (asyncpg.InterfaceError, ConnectionError)
         return classify(None) if isinstance(error, lost) else None
 
 

@@ -20,7 +20,15 @@ from sqlalchemy.ext.asyncio import (
 )
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from hapax.core.driver import Driver, Failure, Pause, Unit, classify, done
+from hapax.core.driver import (
+    Driver,
+    Failure,
+    NoConnectionError,
+    Pause,
+    Unit,
+    classify,
+    done,
+)
 from hapax.core.errors import EngineError
 from hapax.core.sql import ROLLBACK_TO_SAVEPOINT, Row, with_placeholders
 
@@ -66,7 +74,11 @@ class AlchemyDriver:
 
     async def begin(self) -> Unit:
         """See :meth:`hapax.core.driver.Driver.begin`."""
-        unit = AlchemyUnit(await done(self._engine.connect()), self._maker)
+        try:
+            connection = await done(self._engine.connect())
+        except (OSError, asyncio.TimeoutError) as error:
+            raise NoConnectionError(str(error) or "no connection in time") from error
+        unit = AlchemyUnit(connection, self._maker)
         try:
             await unit.open()
         except BaseException:
@@ -86,7 +98,7 @@ class AlchemyDriver:
                 return classify(None)
             constraint = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
             return classify(sqlstate or "XX000", constraint)
-        if isinstance(error, (exc.TimeoutError, OSError)):
+        if isinstance(error, (exc.TimeoutError, ConnectionError)):
             return classify(None)
         # For example a flush of an object that refers to one that was not saved.
         return classify("XX000") if isinstance(error, exc.SQLAlchemyError) else None
