@@ -117,7 +117,7 @@ fn run_tests(steps: &mut Steps, root: &Path, long: bool) -> anyhow::Result<()> {
         "cargo build --workspace --all-targets --all-features",
     )?;
     steps.run("walkthrough", || walkthrough::walk(root))?;
-    steps.run("packages", || packages::install(root))?;
+    packages(steps, root)?;
     let server = postgres::for_tests()?;
     sdk::check(steps, root, server.as_ref())?;
     if let Some(server) = &server {
@@ -154,6 +154,14 @@ pub(crate) fn probe(steps: &mut Steps) -> anyhow::Result<()> {
     let environment = postgres::environment(server.as_ref());
     let line = format!("cargo nextest run --workspace --all-targets --all-features -E {WHOLE}");
     steps.run("whole runs of the probe", || call_with(&line, &environment))
+}
+
+/// Installs the packages that the tests need, and those of this project.
+pub(crate) fn packages(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
+    steps.run("packages", || {
+        packages::install(root)?;
+        sdk::install(root)
+    })
 }
 
 /// Runs the commands of the pages.

@@ -134,7 +134,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         "test" => gate::test(&mut steps, &root, rest)?,
         "walk" => gate::walk(&mut steps, &root)?,
         "sdk" => sdk::sdk(&mut steps, &root, rest)?,
-        "packages" => steps.run("packages", || packages::install(&root))?,
+        "packages" => gate::packages(&mut steps, &root)?,
         "matrix" => matrix::matrix(&mut steps, rest)?,
         "brokers" => torture::brokers(&root, rest)?,
         "money" => torture::money(&root)?,

@@ -15,7 +15,7 @@ use anyhow::{Context as _, bail};
 
 use crate::{
     metadata::metadata,
-    postgres, sdk,
+    postgres,
     tool::{self, Tool},
 };
 
@@ -39,7 +39,6 @@ const MARK: &str = "installed";
 /// Installs all packages that the tests need.
 pub(crate) fn install(root: &Path) -> anyhow::Result<()> {
     tool::require(TOOLS)?;
-    sdk::install(root)?;
     let target = target()?;
     python(&root.join(PROBER), &target.join("prober"))?;
     python(&root.join(COLLECTOR), &target.join("otlp"))?;

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 use crate::{
-    clients::{Kind, Operation},
+    clients::{Kind, Operation, body},
     conflict::{self, Conflict},
     deployment::Store,
     lines,
@@ -422,12 +422,6 @@ pub(crate) fn acknowledged(folder: &Path) -> anyhow::Result<Vec<OperationRecord>
     operations.retain(|it| it.acknowledged().is_some());
     operations.sort_by_key(|it| it.final_attempt().and_then(|it| it.ended));
     Ok(operations)
-}
-
-/// The body of a response as JSON; null if it is not JSON.
-pub(crate) fn body(response: &Value) -> Value {
-    let text = response["body"].as_str().unwrap_or_default();
-    serde_json::from_str(text).unwrap_or_default()
 }
 
 /// Effects at a provider; a refusal has no effect.

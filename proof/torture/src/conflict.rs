@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{artifacts::body, clients::Operation};
+use crate::clients::{Operation, body};
 
 /// Ledger of the conflicts.
 pub(crate) const LEDGER: &str = "conflicts.jsonl";

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::{Violation, violated};
 use crate::{
-    artifacts::{Artifacts, OperationRecord, OperatorRecord, body},
-    clients::{Kind, digest},
+    artifacts::{Artifacts, OperationRecord, OperatorRecord},
+    clients::{Kind, body, digest},
 };
 
 /// The number of thumbnails of each upload.

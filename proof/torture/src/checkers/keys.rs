@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::{Violation, violated};
 use crate::{
-    artifacts::{Artifacts, Attempt, Fault, OperationRecord, body},
-    clients::Kind,
+    artifacts::{Artifacts, Attempt, Fault, OperationRecord},
+    clients::{Kind, body},
 };
 
 pub(super) fn violations(artifacts: &Artifacts) -> Vec<Violation> {

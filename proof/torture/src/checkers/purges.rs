@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use super::{Violation, violated};
 use crate::{
-    artifacts::{Artifacts, OperatorRecord, Step, body},
-    clients::Kind,
+    artifacts::{Artifacts, OperatorRecord, Step},
+    clients::{Kind, body},
 };
 
 /// How soon every shop has to know of a purge, in nanoseconds.

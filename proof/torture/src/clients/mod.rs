@@ -28,7 +28,7 @@ use tokio::{
 
 use customer::Customer;
 use history::History;
-pub(crate) use operation::{Kind, Operation, digest};
+pub(crate) use operation::{Kind, Operation, body, digest};
 use wire::{Outcome, Wire};
 
 /// How long after the last new operation clients still repeat requests.

@@ -205,3 +205,9 @@ pub(crate) fn digest(content: &[u8]) -> u64 {
 fn amount(number: u64) -> u64 {
     (number + 100) * 10
 }
+
+/// The body of a response as JSON; null if it is not JSON.
+pub(crate) fn body(response: &Value) -> Value {
+    let text = response["body"].as_str().unwrap_or_default();
+    serde_json::from_str(text).unwrap_or_default()
+}

@@ -9,8 +9,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::{
-    artifacts::body,
-    clients::{Operation, PROCESSES_MAX, TENANTS, Witness},
+    clients::{Operation, PROCESSES_MAX, TENANTS, Witness, body},
     conflict::{self, Conflict},
     lines::{Lines, now},
 };

@@ -14,8 +14,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
 use crate::{
-    artifacts::body,
-    clients::{Operation, Script},
+    clients::{Operation, Script, body},
     nemesis::{Injection, MODES, Nemesis, Who},
     report::{Verdict, print},
     run::{Setup, deploy, play},

@@ -1,3 +1,4 @@
+-- The tables of the services that the tests start.
 CREATE TABLE shop_order (
     id text PRIMARY KEY,
     tenant text NOT NULL,

@@ -2,11 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{accept, check};
+use super::{accept, check, coverage, missing};
 use crate::{
     checkers::sample::{SECOND, Sample, response},
     clients::Operation,
-    fault_coverage::{coverage, missing},
 };
 
 const SAME_NODE: &str = "conflicts with a running phase on the same node";
