@@ -23,7 +23,7 @@ from .proxy import Proxy
 
 HERE = Path(__file__).parent
 SERVER = os.environ.get("DATABASE_URL", "postgres://postgres@127.0.0.1:5432/")
-DEADLINE = 10.0
+DEADLINE = 60.0
 
 
 def url_of(database: str) -> str:

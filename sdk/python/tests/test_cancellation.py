@@ -34,7 +34,7 @@ def build(pool: AsyncConnectionPool) -> FastAPI:
 
 
 async def until(connection: Any, count: int) -> None:
-    for _ in range(1000):
+    for _ in range(6000):
         row = await (await connection.execute(WAITING)).fetchone()
         if row[0] == count:
             return
@@ -58,7 +58,7 @@ def test_a_cancelled_request_gives_its_connection_back(
         blocker = await psycopg.AsyncConnection.connect(database, autocommit=True)
         await blocker.execute("SELECT pg_advisory_lock(42)")
         # One connection: if it is lost, no further request succeeds.
-        async with AsyncConnectionPool(database, min_size=1, max_size=1, timeout=5) as pool:
+        async with AsyncConnectionPool(database, min_size=1, max_size=1, timeout=30) as pool:
             transport = httpx.ASGITransport(build(pool))
             async with httpx.AsyncClient(transport=transport, base_url="http://a") as client:
                 headers = {"Idempotency-Key": "k"}
@@ -89,7 +89,7 @@ def test_a_duplicate_that_is_cancelled_while_it_waits_leaves_nothing(database: s
     async def run() -> None:
         blocker = await psycopg.AsyncConnection.connect(database, autocommit=True)
         await blocker.execute("SELECT pg_advisory_lock(42)")
-        async with AsyncConnectionPool(database, min_size=2, max_size=2, timeout=5) as pool:
+        async with AsyncConnectionPool(database, min_size=2, max_size=2, timeout=30) as pool:
             transport = httpx.ASGITransport(build(pool))
             async with httpx.AsyncClient(transport=transport, base_url="http://a") as client:
                 headers = {"Idempotency-Key": "k"}

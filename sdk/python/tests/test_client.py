@@ -30,7 +30,7 @@ from hapax.client import (
 from hapax.client.httpx import AsyncRetryTransport, RetryTransport
 from hapax.client.requests import RetryAdapter
 
-FAST = Policy(Backoff(base=0.001, cap=0.002, attempts_max=5, total=5.0), Budget.unbounded())
+FAST = Policy(Backoff(base=0.001, cap=0.002, attempts_max=5, total=30.0), Budget.unbounded())
 ORDER = b'{"amount":500}'
 
 Canned = tuple[int, dict[str, str], bytes]
@@ -85,14 +85,14 @@ def server() -> Iterator[Server]:
 
 
 def with_httpx(retries: Retries, method: str, url: str, **options: Any) -> Any:
-    with httpx.Client(transport=RetryTransport(retries), timeout=2) as client:
+    with httpx.Client(transport=RetryTransport(retries), timeout=30) as client:
         response = client.request(method, url, **options)
     return response.status_code, response.content, response.extensions["hapax"]
 
 
 def with_async_httpx(retries: Retries, method: str, url: str, **options: Any) -> Any:
     async def send() -> Any:
-        async with httpx.AsyncClient(transport=AsyncRetryTransport(retries), timeout=2) as client:
+        async with httpx.AsyncClient(transport=AsyncRetryTransport(retries), timeout=30) as client:
             return await client.request(method, url, **options)
 
     response = asyncio.run(send())
@@ -104,7 +104,7 @@ def with_requests(retries: Retries, method: str, url: str, **options: Any) -> An
         options["data"] = options.pop("content")
     with requests.Session() as session:
         session.mount("http://", RetryAdapter(retries))
-        response: Any = session.request(method, url, timeout=2, **options)
+        response: Any = session.request(method, url, timeout=30, **options)
     return response.status_code, response.content, response.hapax
 
 
@@ -135,7 +135,7 @@ def test_every_attempt_has_one_key_and_the_same_bytes(server: Server, send: Send
     assert {sent for _, _, sent in server.seen} == {ORDER}
     numbers = [headers["idempotency-attempt"] for _, headers, _ in server.seen]
     assert numbers == ["1", "2", "3", "4"]
-    assert all(0 < int(headers["x-request-timeout"]) <= 5000 for _, headers, _ in server.seen)
+    assert all(0 < int(headers["x-request-timeout"]) <= 30000 for _, headers, _ in server.seen)
     assert [attempt.status for attempt in outcome.attempts] == [503, None, 409, 201]
     assert outcome.attempts[0].code == "DEPENDENCY.unavailable"
     assert outcome.stopped is Stopped.ANSWERED

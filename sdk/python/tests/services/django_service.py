@@ -20,7 +20,7 @@ from . import pools, shop
 
 DRIVER = os.environ["DRIVER"]
 url = urlsplit(pools.URL)
-POOL = {"pool": {"min_size": 1, "max_size": 8, "timeout": 5}}
+POOL = {"pool": {"min_size": 1, "max_size": 8, "timeout": 30}}
 settings.configure(
     SECRET_KEY="-",
     ALLOWED_HOSTS=["*"],

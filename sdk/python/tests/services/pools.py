@@ -13,27 +13,27 @@ def open_engine(driver: str) -> Any:
     if driver == "psycopg":
         from psycopg_pool import AsyncConnectionPool
 
-        return AsyncConnectionPool(URL, min_size=2, max_size=8, timeout=5, open=False)
+        return AsyncConnectionPool(URL, min_size=2, max_size=8, timeout=30, open=False)
     if driver == "psycopg-sync":
         from psycopg_pool import ConnectionPool
 
-        return ConnectionPool(URL, min_size=2, max_size=8, timeout=5, open=True)
+        return ConnectionPool(URL, min_size=2, max_size=8, timeout=30, open=True)
     if driver == "sqlalchemy":
         from sqlalchemy.ext.asyncio import create_async_engine
 
         url = URL.replace("postgres://", "postgresql+asyncpg://")
-        return create_async_engine(url, pool_size=8, max_overflow=0, pool_timeout=5)
+        return create_async_engine(url, pool_size=8, max_overflow=0, pool_timeout=30)
     if driver == "sqlalchemy-session":
         from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 
         url = URL.replace("postgres://", "postgresql+psycopg://")
-        engine = create_async_engine(url, pool_size=8, max_overflow=0, pool_timeout=5)
+        engine = create_async_engine(url, pool_size=8, max_overflow=0, pool_timeout=30)
         return async_sessionmaker(engine, expire_on_commit=False)
     if driver == "sqlalchemy-sync":
         from sqlalchemy import create_engine
 
         url = URL.replace("postgres://", "postgresql+psycopg://")
-        return create_engine(url, pool_size=8, max_overflow=0, pool_timeout=5)
+        return create_engine(url, pool_size=8, max_overflow=0, pool_timeout=30)
     raise ValueError(driver)
 
 
