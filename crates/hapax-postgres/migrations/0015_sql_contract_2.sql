@@ -54,6 +54,11 @@ BEGIN
         RAISE 'an event has either the member payload or payload_base64' USING ERRCODE = 'HX004';
     ELSIF event ->> 'payload' IS NOT NULL AND event ->> 'content_type' IS NOT NULL THEN
         RAISE 'content_type belongs to payload_base64' USING ERRCODE = 'HX004';
+    ELSIF event ->> 'available_at' COLLATE "C"
+        !~* '^[0-9]{4}-[0-9]{2}-[0-9]{2}[t ][0-9:.]+(z|[+-][0-9]{2}(:?[0-9]{2})?)$'
+    THEN
+        -- Other forms depend on the time zone and the date style of the session.
+        RAISE 'available_at is not a time with its offset' USING ERRCODE = 'HX004';
     END IF;
     BEGIN
         number := (event ->> 'sequence')::bigint;
@@ -196,10 +201,20 @@ AS $$
 DECLARE
     claimed jsonb := hapax.open_claim(tenant, operation, key);
     stands interval := make_interval(secs => (claimed ->> 'retention')::double precision);
+    print bytea := decode(claimed ->> 'fingerprint', 'hex');
     block bytea := hapax.header_block(coalesce(headers, '[]'));
     at timestamptz := clock_timestamp();
 BEGIN
-    IF NOT coalesce(status BETWEEN 200 AND 599, false) THEN
+    -- Every role can write the setting of the claim. A transaction that has claimed the key holds its
+    -- lock, so it gets the lock again.
+    IF NOT (
+        coalesce(
+            octet_length(print) = 32 AND claimed ->> 'on_expired' IN ('new', 'gone')
+            AND stands BETWEEN '0' AND '720 hours', false)
+        AND pg_try_advisory_xact_lock(hapax.key_lock(tenant, operation, key))
+    ) THEN
+        RAISE 'the setting hapax.claim was not written by a claim' USING ERRCODE = 'HX002';
+    ELSIF NOT coalesce(status BETWEEN 200 AND 599, false) THEN
         RAISE 'the status is not between 200 and 599' USING ERRCODE = 'HX001';
     ELSIF greatest(octet_length(body), octet_length(block)) > 4194304 THEN
         RAISE 'the answer is longer than 4194304 bytes' USING ERRCODE = 'HX001';
@@ -212,8 +227,7 @@ BEGIN
         (tenant, operation, key, fingerprint, state, response_status, response_headers,
          response_body, on_expired, created_at, completed_at, expires_at, resource_id)
     VALUES
-        (complete.tenant, complete.operation, complete.key,
-         decode(claimed ->> 'fingerprint', 'hex'),
+        (complete.tenant, complete.operation, complete.key, print,
          CASE WHEN complete.status >= 500 THEN 'failed' ELSE 'completed' END,
          complete.status, block, coalesce(complete.body, ''), claimed ->> 'on_expired', now(), at,
          at + stands, hapax.resource_id(complete.status, coalesce(complete.headers, '[]')))
@@ -376,8 +390,10 @@ BEGIN
             created_at = excluded.created_at,
             completed_at = NULL,
             expires_at = excluded.expires_at
+        -- Not the time of entry, which is in milliseconds and may be before the end of a row that
+        -- has just expired.
         WHERE old.state = 'tombstone'
-           OR old.state <> 'in_progress' AND old.expires_at <= excluded.created_at
+           OR old.state <> 'in_progress' AND old.expires_at <= clock_timestamp()
         RETURNING old.epoch, old.created_at INTO epoch, entered_at;
         IF NOT FOUND THEN
             RAISE 'the key has a row already, which was written past its lock' USING
@@ -720,7 +736,10 @@ COMMENT ON SCHEMA hapax_api IS
     'The functions of the SQL contract, for roles without privileges on the tables of Hapax.';
 DO $$
 DECLARE
-    owner name := (SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'hapax');
+    owner name := (
+        SELECT pg_get_userbyid(relowner) FROM pg_class
+        WHERE oid = 'hapax.idempotency_key'::regclass
+    );
     copied record;
 BEGIN
     FOR copied IN
@@ -728,11 +747,13 @@ BEGIN
                format('hapax_api.%I(%s)', proname, pg_get_function_identity_arguments(oid))
                    AS signature,
                obj_description(oid, 'pg_proc') AS comment
+        -- By name, which fails if there is another function of the name: it may be any role's.
         FROM pg_proc
-        WHERE pronamespace = 'hapax'::regnamespace AND proname IN (
-            'contract_version', 'profile', 'claim', 'complete', 'release', 'emit', 'emit_bytes',
-            'emit_many', 'accept', 'processed', 'enter', 'phase', 'finish', 'nothing_happened',
-            'renew', 'take_over', 'provider_key')
+        WHERE oid = ANY ('{
+            hapax.contract_version, hapax.profile, hapax.claim, hapax.complete, hapax.release,
+            hapax.emit, hapax.emit_bytes, hapax.emit_many, hapax.accept, hapax.processed,
+            hapax.enter, hapax.phase, hapax.finish, hapax.nothing_happened, hapax.renew,
+            hapax.take_over, hapax.provider_key}'::regproc[])
     LOOP
         EXECUTE regexp_replace(
             copied.definition, '^CREATE OR REPLACE FUNCTION hapax\.',
@@ -741,7 +762,7 @@ BEGIN
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', copied.signature);
         EXECUTE format('COMMENT ON FUNCTION %s IS %L', copied.signature, copied.comment);
         -- Functions of a superuser would run with all privileges, so they get the owner of the
-        -- schema.
+        -- tables, whose privileges they need.
         IF current_setting('is_superuser') = 'on' THEN
             EXECUTE format('ALTER FUNCTION %s OWNER TO %I', copied.signature, owner);
         END IF;

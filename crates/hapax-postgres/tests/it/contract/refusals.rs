@@ -86,16 +86,59 @@ async fn headers_that_belong_to_one_exchange_are_not_stored() {
     assert_eq!(outcome.headers.as_deref(), Some(kept));
 }
 
+/// Begins a transaction and writes the setting of a claim of `k` without a claim, with these members
+/// instead of those of a claim.
+async fn forge(fixture: &Fixture, forged: &str) {
+    let begin = format!(
+        "BEGIN; SELECT set_config('hapax.claim', (jsonb_build_object('tenant', 'alice',
+            'operation', 'POST /orders', 'key', 'k', 'fingerprint', repeat('01', 32),
+            'retention', 1, 'on_expired', 'new') || '{{{forged}}}')::text, true)"
+    );
+    fixture.run(&begin).await;
+}
+
 #[tokio::test]
 async fn a_setting_that_somebody_made_up_overwrites_nothing() {
     let fixture = Fixture::new().await;
     super::store_answer(&fixture, "k", "first").await;
-    let forged = "BEGIN; SELECT set_config('hapax.claim', jsonb_build_object('tenant', 'alice',
-        'operation', 'POST /orders', 'key', 'k', 'fingerprint', '00', 'retention', 1,
-        'on_expired', 'new')::text, true)";
-    fixture.run(forged).await;
+    forge(&fixture, "").await;
     let (state, words) = refused(complete(&fixture.plain, "k", "second").await);
     assert_eq!(state, "23505", "{words}");
+}
+
+#[tokio::test]
+async fn a_setting_that_somebody_made_up_writes_no_row_that_a_claim_could_not() {
+    let fixture = Fixture::new().await;
+    for forged in [
+        r#""fingerprint": "00""#,
+        r#""fingerprint": null"#,
+        r#""on_expired": "never""#,
+        r#""on_expired": null"#,
+        r#""retention": 2592001"#,
+        r#""retention": -1"#,
+        r#""retention": null"#,
+    ] {
+        forge(&fixture, forged).await;
+        let (state, words) = refused(complete(&fixture.plain, "k", "{}").await);
+        assert_eq!(state, "HX002", "{forged}: {words}");
+        fixture.run("ROLLBACK").await;
+    }
+    assert_eq!(fixture.count(COUNT_KEYS).await, 0);
+}
+
+#[tokio::test]
+async fn a_setting_that_somebody_made_up_does_not_replace_the_lock() {
+    let fixture = Fixture::new().await;
+    let mut client = fixture.database.client().await;
+    let tx = open(&mut client, "k").await;
+    forge(&fixture, "").await;
+    let (state, words) = refused(complete(&fixture.plain, "k", "forged").await);
+    assert_eq!(state, "HX002", "{words}");
+    fixture.run("ROLLBACK").await;
+    complete(&tx, "k", "first").await.unwrap();
+    tx.commit().await.unwrap();
+    let replay = claim(&fixture.plain, "k").await.unwrap();
+    assert_eq!(replay.body.as_deref(), Some(&b"first"[..]));
 }
 
 #[tokio::test]

@@ -112,6 +112,32 @@ async fn a_snapshot_that_is_older_than_the_row_fails_with_40001() {
     }
 }
 
+/// Times of entry are in milliseconds, and a row may expire in the middle of one.
+#[tokio::test]
+async fn a_key_is_entered_in_the_millisecond_in_which_its_row_expires() {
+    let fixture = Fixture::new().await;
+    enter(&fixture.plain).await;
+    let entries = "DO $$
+        DECLARE
+            ends timestamptz;
+        BEGIN
+            FOR number IN 1..20 LOOP
+                UPDATE hapax.idempotency_key SET
+                    state = 'completed',
+                    expires_at = date_trunc('milliseconds', clock_timestamp())
+                        + '1 millisecond 1 microsecond'
+                RETURNING expires_at INTO ends;
+                WHILE clock_timestamp() < ends LOOP
+                END LOOP;
+                PERFORM hapax.enter('alice', 'POST /orders', 'k', sha256('x'));
+            END LOOP;
+        END
+        $$";
+    fixture.run(entries).await;
+    let entered = "SELECT epoch FROM hapax.idempotency_key WHERE state = 'in_progress'";
+    assert_eq!(fixture.count(entered).await, 21);
+}
+
 #[tokio::test]
 async fn a_row_that_was_written_past_the_lock_is_not_overwritten() {
     let fixture = Fixture::new().await;
