@@ -107,11 +107,17 @@ let measured = { seconds: 0, cpu: { user: 0, system: 0 } };
 function measure() {
   isMeasuring = true;
   begin = { at: performance.now(), cpu: process.cpuUsage() };
-  setTimeout(() => {
-    isMeasuring = false;
-    isOver = true;
-    measured = { seconds: (performance.now() - begin.at) / 1000, cpu: process.cpuUsage(begin.cpu) };
-  }, number("seconds") * 1000);
+  setTimeout(
+    () => {
+      isMeasuring = false;
+      isOver = true;
+      measured = {
+        seconds: (performance.now() - begin.at) / 1000,
+        cpu: process.cpuUsage(begin.cpu),
+      };
+    },
+    number("seconds") * 1000,
+  );
 }
 
 function report() {

@@ -31,7 +31,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--postgres",
         metavar="URL",
-        default=os.environ.get("HAPAX_TEST_POSTGRES", "postgres://postgres@127.0.0.1:5432/postgres"),
+        default=os.environ.get(
+            "HAPAX_TEST_POSTGRES", "postgres://postgres@127.0.0.1:5432/postgres"
+        ),
         help="server, as a role that may create databases [default: HAPAX_TEST_POSTGRES, or the "
         "local one]",
     )

@@ -32,7 +32,8 @@ def commit() -> str:
 
 def languages() -> str:
     """Return the versions of the interpreters."""
-    return f"Node {_output('node', '--version').removeprefix('v')}, Python {platform.python_version()}"
+    node = _output("node", "--version").removeprefix("v")
+    return f"Node {node}, Python {platform.python_version()}"
 
 
 def package(framework: Framework, name: str) -> str:

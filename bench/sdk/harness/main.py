@@ -5,6 +5,8 @@ import sys
 import time
 from datetime import datetime, timezone
 
+import psycopg
+
 from . import arguments, database, machine, page, redis_database
 from .measure import measure
 
@@ -12,7 +14,8 @@ from .measure import measure
 def main() -> None:
     """Measure, and print and write the figures."""
     # An ended run stops its services and drops its databases.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped by SIGTERM"))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: sys.exit("bench/sdk/run: stopped by a signal"))
     options = arguments.parse()
     started, start = datetime.now(timezone.utc), time.monotonic()
     facts = [
@@ -33,5 +36,5 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except RuntimeError as error:
+    except (RuntimeError, psycopg.OperationalError) as error:
         sys.exit(f"bench/sdk/run: {error}")

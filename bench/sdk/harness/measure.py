@@ -15,6 +15,8 @@ from .variants import REPLAYED, Framework, Variant
 CONNECTIONS = 8
 WARMUP = 0.3
 REPLAYED_KEYS = 1000
+# Before the first round, so that the code of the services is compiled and their pools are full.
+FIRST_REQUESTS = 500
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,7 @@ def measure(options: argparse.Namespace, framework: Framework) -> Results:
     """Check and measure all variants of a framework."""
     with (
         scratch(options.postgres, framework.name) as database,
-        services(
-            framework, {"DATABASE_URL": database.url, "REDIS_URL": options.redis}
-        ) as running,
+        services(framework, {"DATABASE_URL": database.url, "REDIS_URL": options.redis}) as running,
     ):
         prefix = f"{framework.name}-{secrets.token_hex(8)}-"
         for variant in framework.variants:
@@ -54,12 +54,14 @@ def measure(options: argparse.Namespace, framework: Framework) -> Results:
                 _load(variant, service, prefix, "--count", REPLAYED_KEYS)
             else:
                 check(variant, service.port, database, secrets.token_hex(16))
+                first = secrets.token_hex(12) + "-"
+                _load(variant, service, first, "--count", FIRST_REQUESTS)
         results: Results = {variant: [] for variant in framework.variants}
         for number in range(options.rounds):
             database.settle()
             # Each round begins with another variant, because the first one follows a checkpoint.
-            first = number % len(framework.variants)
-            for variant in framework.variants[first:] + framework.variants[:first]:
+            at = number % len(framework.variants)
+            for variant in framework.variants[at:] + framework.variants[:at]:
                 service = running[variant.service]
                 figures = _measure(variant, service, database, prefix, options.seconds)
                 results[variant].append(figures)

@@ -14,12 +14,27 @@ HEADING = "# Packages for TypeScript and Python"
 LAST = "# Fleet"
 COLUMNS = "| variant | requests/s | / bare | p50 (ms) | p99 (ms) | CPU (ms) | atomic |"
 LINE = "|---|---:|---:|---:|---:|---:|---|"
+METHOD = """\
+`POST /orders` inserts one row and responds with 201. Each service is one process with a pool of 8
+connections; Flask and Django have 8 threads. {connections} connections send requests, each the next
+one after a response. The variants of a framework share a database and alternate: in each round,
+each one is measured for {seconds:g}s after {warmup:g}s of warm-up. Number of rounds: {rounds}.
+Figures are medians of the rounds, with minimum and maximum in brackets. "/ bare" is the ratio of
+the rates of one round. A replay is one of {keys:,} stored keys. It was checked that each variant
+responds with 201, and to a retry with the first response; and, after each measurement, that there
+are as many orders, keys and events as responses. Service, database and load generator share the
+cores. The generator (`bench/sdk/load.js`) used {least:.2f} to {most:.2f} cores.
+
+"CPU" is the CPU time of the service for each request, without the database. "Atomic" says whether
+the order and the stored response are one commit. If they are not, a crash between the two makes a
+retry insert the order again, or leaves the key in progress."""
 NOT_MEASURED = """\
 Not measured, because it could not be installed or imported:
 
 | package | reason |
 |---|---|
-| `hono-idempotency`, `@node-idempotency/express`, `@node-idempotency/fastify` | `npm install` ended with 404 |
+| `hono-idempotency` | `npm install` ended with 404 |
+| `@node-idempotency/express`, `@node-idempotency/fastify` | `npm install` ended with 404 |
 | `Flask-Idempotent` 0.1.0, `flask-idempotent2` 0.0.6 | import names that Flask 3 does not have |
 """
 
@@ -69,22 +84,16 @@ def write(path: Path, part: str) -> None:
 
 
 def _method(options: argparse.Namespace, measured: dict[Framework, Results]) -> str:
-    every = [one for results in measured.values() for all in results.values() for one in all]
+    every = [one for results in measured.values() for found in results.values() for one in found]
     shares = [one.generator_cpu for one in every]
-    return (
-        "`POST /orders` inserts one row and responds with 201. Each service is one process with a "
-        f"pool of 8 connections; Flask and Django have 8 threads. {CONNECTIONS} connections send "
-        "requests, each the next one after a response. The variants of a framework share a database and "
-        f"alternate: in each round, each one is measured for {options.seconds:g}s after {WARMUP:g}s of "
-        f"warm-up. Number of rounds: {options.rounds}. Figures are medians of the rounds, with minimum and maximum in brackets. "
-        f"A replay is one of {REPLAYED_KEYS:,} stored keys. Before, it was checked that each variant "
-        "responds with 201 and to a retry with the first response; after each round, that there "
-        "is one order, key and event for each response. Service, database and load generator share "
-        f"the cores. The generator (`bench/sdk/load.js`) used {min(shares):.2f} to {max(shares):.2f} "
-        "cores.\n\n"
-        '"CPU" is the CPU time of the service for each request, without the database. "Atomic" says '
-        "whether the order and the stored response are one commit. If they are not, a crash between "
-        "the two makes a retry insert the order again, or leaves the key in progress."
+    return METHOD.format(
+        connections=CONNECTIONS,
+        seconds=options.seconds,
+        warmup=WARMUP,
+        rounds=options.rounds,
+        keys=REPLAYED_KEYS,
+        least=min(shares),
+        most=max(shares),
     )
 
 
@@ -95,9 +104,7 @@ def _section(framework: Framework, results: Results) -> list[str]:
     return [f"## {framework.title}", "", ", ".join(versions), "", COLUMNS, LINE, *rows, ""]
 
 
-def _row(
-    framework: Framework, variant: Variant, found: list[Figures], bare: list[Figures]
-) -> str:
+def _row(framework: Framework, variant: Variant, found: list[Figures], bare: list[Figures]) -> str:
     label = variant.label
     if variant.package not in {None, "hapax"}:
         number = machine.package(framework, str(variant.package)).rpartition(" ")[2]

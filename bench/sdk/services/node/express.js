@@ -19,7 +19,8 @@ async function protectedByHapax() {
 }
 
 async function protectedByExpressIdempotency(options) {
-  const { getSharedIdempotencyService, idempotency } = (await import("express-idempotency")).default;
+  const { getSharedIdempotencyService, idempotency } = (await import("express-idempotency"))
+    .default;
   app.post("/orders", express.json(), idempotency(options), async (req, res) => {
     if (getSharedIdempotencyService().isHit(req)) return;
     res.status(201).send(await insert(pool, req.body));

@@ -14,13 +14,14 @@ from shop import DATABASE_URL, HAS_EVENT, IS_HAPAX, REDIS_URL, VARIANT
 
 url = urlsplit(DATABASE_URL)
 is_peer = VARIANT.startswith("django-idempotency-key")
+peers = ["idempotency_key.middleware.IdempotencyKeyMiddleware"] if is_peer else []
 is_redis = VARIANT.endswith("-redis")
 storage = "CacheKeyStorage" if is_redis else "MemoryKeyStorage"
 settings.configure(
     SECRET_KEY="-",
     ALLOWED_HOSTS=["127.0.0.1"],
     ROOT_URLCONF=__name__,
-    MIDDLEWARE=["idempotency_key.middleware.IdempotencyKeyMiddleware"] if is_peer else [],
+    MIDDLEWARE=["django.middleware.common.CommonMiddleware", *peers],
     # None: a replay has the status of the first response.
     IDEMPOTENCY_KEY={
         "CONFLICT_STATUS_CODE": None,
