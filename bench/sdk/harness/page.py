@@ -126,6 +126,8 @@ def _row(framework: Framework, variant: Variant, found: list[Figures], bare: lis
 def _atomic(variant: Variant) -> str:
     if variant == BARE:
         return "no key"
+    if variant.is_replay:
+        return "no effect"
     return "yes" if variant.package == "hapax" else "**no**"
 
 
