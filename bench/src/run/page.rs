@@ -6,8 +6,9 @@ use std::{fmt, time::Duration};
 
 use super::report::{COMMAND, Section, summary};
 
-/// The part with results of other commands, which is written by hand. It is kept at the end.
-const OTHERS: &str = "# Fleet";
+/// The parts with results of other commands, which are kept at the end: that of `bench/sdk/run`, and
+/// one that is written by hand.
+const OTHERS: [&str; 2] = ["# Packages for TypeScript and Python", "# Fleet"];
 
 /// A part of the results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
@@ -95,7 +96,7 @@ pub(super) fn page(kept: &str, written: &[(Part, String)]) -> String {
         };
         parts.push(text);
     }
-    parts.extend(kept_part(kept, OTHERS));
+    parts.extend(OTHERS.iter().filter_map(|heading| kept_part(kept, heading)));
     let parts = parts.iter().map(|text| text.trim_end());
     let parts = parts.filter(|text| !text.is_empty());
     parts
@@ -133,13 +134,11 @@ mod tests {
 
     #[test]
     fn what_others_measured_stays_at_the_end() {
-        let page_with = format!("{PAGE}\n{OTHERS}\n\nfour\n");
+        let [packages, fleet] = OTHERS;
+        let others = format!("{packages}\n\nfour\n\n{fleet}\n\nfive\n");
         let relay = "# Relay\n\nthree\n".to_owned();
-        let all = page(&page_with, &[(Part::Relay, relay)]);
-        assert_eq!(
-            all,
-            format!("{PAGE}\n# Relay\n\nthree\n\n{OTHERS}\n\nfour\n")
-        );
+        let all = page(&format!("{PAGE}\n{others}"), &[(Part::Relay, relay)]);
+        assert_eq!(all, format!("{PAGE}\n# Relay\n\nthree\n\n{others}"));
     }
 
     #[test]

@@ -1,0 +1,1 @@
+"""The harness: installs, starts, checks and measures the services."""
