@@ -3,7 +3,9 @@
 //! The project itself contains no bug. Its copy contains all of them, and a switch that turns one
 //! on in a process (`switch.patch`), so that one build serves for every bug.
 
-use std::{collections::BTreeSet, fs, io::Write as _, path::Path, process::Stdio};
+use std::{
+    collections::BTreeSet, fs, io::Write as _, os::unix::fs::symlink, path::Path, process::Stdio,
+};
 
 use anyhow::{Context as _, bail};
 
@@ -42,8 +44,16 @@ pub(crate) fn copy(root: &Path, source: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Copies a file unless the copy already has its contents.
+/// Copies a file unless the copy already has its contents. A link stays a link.
 fn update(from: &Path, to: &Path) -> anyhow::Result<()> {
+    if from.is_symlink() {
+        let target = fs::read_link(from)?;
+        if fs::read_link(to).ok().as_ref() != Some(&target) {
+            make_parent(to)?;
+            symlink(target, to)?;
+        }
+        return Ok(());
+    }
     if fs::read(to).ok() == Some(fs::read(from)?) {
         return Ok(());
     }
@@ -119,12 +129,15 @@ mod tests {
         put("a.rs", "sound\n");
         put("kept.rs", "kept\n");
         put("gone.rs", "gone\n");
+        put("folder/c.rs", "linked\n");
+        symlink("folder", root.join("link")).unwrap();
         put("proof/mutants/a.patch", PATCH);
         copy(&root, &source).unwrap();
         let text = |path: &str| fs::read_to_string(source.join(path)).unwrap();
         assert_eq!(text("a.rs"), "broken\n");
         assert_eq!(text("new/b.rs"), "added\n");
         assert_eq!(text("gone.rs"), "gone\n");
+        assert_eq!(text("link/c.rs"), "linked\n");
 
         let written = |path: &str| fs::metadata(source.join(path)).unwrap().modified().unwrap();
         let before = (written("a.rs"), written("kept.rs"));
