@@ -17,7 +17,7 @@ import { markProblem, requestIdFor } from "./core/capture.js";
 import type { Database } from "./core/database.js";
 import { problemOf } from "./core/errors.js";
 import { logFailure, type Options } from "./core/options.js";
-import { Problem } from "./core/problem.js";
+import { codeOf, Problem } from "./core/problem.js";
 import { isSafe, Protection, requestIdOf } from "./core/protection.js";
 import { databaseOf, type PgPool, type PgTransaction } from "./pg.js";
 import type { Tx } from "./index.js";
@@ -108,8 +108,7 @@ function ofExpress(error: unknown): Problem | undefined {
   const { status, expose } = (error ?? {}) as { status?: unknown; expose?: unknown };
   if (typeof status !== "number" || status < 400 || status > 499 || expose === false)
     return undefined;
-  const code = status === 413 ? "VALIDATION.body.too_large" : "VALIDATION.request";
-  return new Problem(code, "the request cannot be read", { status, cause: error });
+  return new Problem(codeOf(status), "the request cannot be read", { status, cause: error });
 }
 
 function routeOf(request: Request): string | undefined {

@@ -22,7 +22,7 @@ import { markProblem, requestIdFor } from "./core/capture.js";
 import type { Database } from "./core/database.js";
 import { problemOf } from "./core/errors.js";
 import { logFailure, type Options } from "./core/options.js";
-import { Problem } from "./core/problem.js";
+import { codeOf, Problem } from "./core/problem.js";
 import { isSafe, Protection, requestIdOf } from "./core/protection.js";
 import { databaseOf, type PgPool, type PgTransaction } from "./pg.js";
 import type { Tx } from "./index.js";
@@ -111,7 +111,7 @@ function ofFastify(error: unknown): Problem | undefined {
   if (error instanceof Problem) return error;
   const { statusCode, message } = (error ?? {}) as { statusCode?: unknown; message?: unknown };
   if (typeof statusCode !== "number" || statusCode < 400 || statusCode > 499) return undefined;
-  return new Problem("VALIDATION.request", String(message), { status: statusCode, cause: error });
+  return new Problem(codeOf(statusCode), String(message), { status: statusCode, cause: error });
 }
 
 function routeOf(request: FastifyRequest): string | undefined {

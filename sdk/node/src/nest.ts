@@ -29,9 +29,10 @@ import { routeTemplate, type BodyRequest } from "./core/body.js";
 import { markProblem, requestIdFor } from "./core/capture.js";
 import type { Database } from "./core/database.js";
 import { problemOf } from "./core/errors.js";
+import { mediaType } from "./core/fingerprint.js";
 import { logFailure, type Options } from "./core/options.js";
-import { Problem } from "./core/problem.js";
-import { isSafe, Protection } from "./core/protection.js";
+import { codeOf, Problem } from "./core/problem.js";
+import { isSafe, Protection, requestIdOf } from "./core/protection.js";
 import { databaseOf, type PgPool, type PgTransaction } from "./pg.js";
 
 /** A request of express or Fastify, as Nest passes it. */
@@ -75,7 +76,9 @@ export class Problems implements ExceptionFilter {
     logFailure(problem);
     const raw = rawOf(response);
     markProblem(raw, problem);
-    const { status, headers, body } = problem.response(requestIdFor(raw));
+    const { headers: sent } = host.switchToHttp().getRequest<NestRequest>();
+    const requestId = requestIdFor(raw) ?? requestIdOf(sent["x-request-id"]);
+    const { status, headers, body } = problem.response(requestId);
     raw.writeHead(status, Object.fromEntries(headers)).end(body);
   }
 }
@@ -90,7 +93,7 @@ function intercept<Client extends object>(
   next: CallHandler,
 ): Promise<Observable<unknown>> {
   const raw = (request.raw ?? request) as BodyRequest;
-  if (raw.rawBody === undefined && request.rawBody !== undefined) raw.rawBody = request.rawBody;
+  if (raw !== request) passBody(request, raw);
   return new Promise((resolve) => {
     const handled = protection.handle({
       request,
@@ -112,6 +115,14 @@ function intercept<Client extends object>(
   });
 }
 
+/** Passes what Fastify has kept of the body to the request of Node. */
+function passBody({ rawBody, body, headers }: NestRequest, raw: BodyRequest): void {
+  raw.rawBody ??= rawBody ?? (body instanceof Uint8Array ? body : undefined);
+  // Nest keeps the bytes of its own parsers. The one for text is Fastify's, which keeps none.
+  const isText = mediaType(headers["content-type"] ?? "") === "text/plain";
+  if (isText && typeof body === "string") raw.decodedBody = body;
+}
+
 function rawOf(response: NestResponse): ServerResponse {
   return "raw" in response ? response.raw : response;
 }
@@ -123,11 +134,16 @@ function routeOf(request: NestRequest): string | undefined {
   return typeof path === "string" ? routeTemplate(path) : undefined;
 }
 
-/** An exception of Nest has a status; its message is for the client. */
+/** The exceptions of Nest, and the errors of express and its parsers, have a status. */
 function ofNest(error: unknown): Problem | undefined {
-  if (!(error instanceof HttpException)) return undefined;
-  const status = error.getStatus();
-  const code =
-    status === 404 ? "NOT_FOUND" : status < 500 ? "VALIDATION.request" : "TRANSIENT.internal";
-  return new Problem(code, error.message, { status, cause: error });
+  if (error instanceof HttpException) return refusal(error, error.getStatus());
+  // The errors of HTTP clients have a status too, but not this member.
+  const { status, expose } = (error ?? {}) as { status?: unknown; expose?: unknown };
+  return error instanceof Error && typeof status === "number" && expose === true
+    ? refusal(error, status)
+    : undefined;
+}
+
+function refusal(error: Error, status: number): Problem {
+  return new Problem(codeOf(status), error.message, { status, cause: error });
 }

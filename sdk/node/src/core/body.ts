@@ -8,7 +8,12 @@ import { isJson, mediaType } from "./fingerprint.js";
 import { Problem } from "./problem.js";
 
 /** A request whose bytes may have been kept by a parser before. */
-export type BodyRequest = IncomingMessage & { rawBody?: unknown; body?: unknown };
+export type BodyRequest = IncomingMessage & {
+  rawBody?: unknown;
+  body?: unknown;
+  /** The body, which a parser has decoded as UTF-8 without keeping its bytes. */
+  decodedBody?: string;
+};
 
 /** Returns the bytes of the body. `advice` says how to keep them in this framework. */
 export async function readBody(
@@ -19,6 +24,7 @@ export async function readBody(
   const kept = [request.rawBody, request.body].find((each) => each instanceof Uint8Array);
   if (kept) return bounded(Buffer.from(kept), bytesMax);
   if (typeof request.rawBody === "string") return bounded(Buffer.from(request.rawBody), bytesMax);
+  if (request.decodedBody !== undefined) return bounded(encoded(request.decodedBody), bytesMax);
   if (!hasBody(request)) return Buffer.alloc(0);
   if (request.readableDidRead || request.readableEnded) {
     throw new UsageError(
@@ -73,6 +79,14 @@ export function routeTemplate(route: string): string {
 function hasBody({ headers }: IncomingMessage): boolean {
   const length = headers["content-length"];
   return headers["transfer-encoding"] !== undefined || (length !== undefined && Number(length) > 0);
+}
+
+/** The bytes of a text. Different bytes that are not UTF-8 are all decoded as U+FFFD. */
+function encoded(text: string): Buffer {
+  if (text.includes("\ufffd")) {
+    throw new Problem("VALIDATION.request", "a text has to be UTF-8 without U+FFFD");
+  }
+  return Buffer.from(text);
 }
 
 function bounded(body: Buffer, bytesMax: number): Buffer {

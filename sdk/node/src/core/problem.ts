@@ -42,6 +42,14 @@ export const CODES = {
 /** A code of the HTTP contract. */
 export type Code = keyof typeof CODES;
 
+/** The code for a refusal of a framework or of its parser, which has only a status. */
+export function codeOf(status: number): Code {
+  if (status === 404) return "NOT_FOUND";
+  if (status === 413) return "VALIDATION.body.too_large";
+  if (status === 415) return "VALIDATION.content_type";
+  return status < 500 ? "VALIDATION.request" : "TRANSIENT.internal";
+}
+
 const TYPE_BASE = "https://hapax.dev/problems/";
 const RETRYABLE = new Set(["TRANSIENT", "DEPENDENCY", "RATE_LIMIT"]);
 const STORED_DETAIL =

@@ -71,8 +71,8 @@ export const openPg: Driver = async (url) => {
   };
 };
 
-export const openPostgresJs: Driver = async (url) => {
-  const sql = postgres(url, { max: MAX, onnotice: () => undefined });
+const openPostgresJsWith = async (url: string, prepare: boolean): Promise<Opened> => {
+  const sql = postgres(url, { max: MAX, prepare, onnotice: () => undefined });
   return {
     database: postgresJs(sql),
     insert: (tx: PostgresTransaction, id, item, amount) =>
@@ -83,6 +83,10 @@ export const openPostgresJs: Driver = async (url) => {
     close: () => sql.end({ timeout: 1 }),
   };
 };
+
+export const openPostgresJs: Driver = (url) => openPostgresJsWith(url, true);
+/** Without prepared statements, as with a pooler in transaction mode. */
+export const openPostgresJsUnprepared: Driver = (url) => openPostgresJsWith(url, false);
 
 interface Tables {
   orders: { id: string; tenant: string; item: string; amount: number };

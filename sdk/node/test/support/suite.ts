@@ -9,23 +9,33 @@ import type { Settings, Shop, Start } from "./frameworks.js";
 import { problemIn, send } from "./http.js";
 import { BYTES, gate, keptTx } from "./shop.js";
 
+/** What is between a service and its database, such as a pooler. */
+export type Through = (url: string) => Promise<{ url: string; stop(): Promise<void> }>;
+
+/** No pooler. */
+const directly: Through = async (url) => ({ url, stop: async () => undefined });
+
 /** Runs the suite for one framework with one driver. */
-export function suite(name: string, start: Start, open: Driver): void {
+export function suite(name: string, start: Start, open: Driver, through = directly): void {
   describe(name, () => {
     let db: Scratch;
+    /** The database as services see it. */
+    let served: Awaited<ReturnType<Through>>;
     let shop: Shop;
     let driver: Opened;
     const others: (() => Promise<void>)[] = [];
 
     before(async () => {
       db = await scratch();
-      driver = await open(db.url);
+      served = await through(db.url);
+      driver = await open(served.url);
       shop = await start(driver.database, driver.insert, { waitMs: 5_000 });
     });
     after(async () => {
       await shop.stop();
       for (const stop of others.reverse()) await stop();
       await driver.close();
+      await served.stop();
       await db.drop();
     });
 
@@ -78,7 +88,7 @@ export function suite(name: string, start: Start, open: Driver): void {
     test("a duplicate that does not wait is refused as in progress", async () => {
       const [key, id] = [randomUUID(), randomUUID()];
       const held = gate(id);
-      const hasty = await another(db.url, { waitMs: 0 });
+      const hasty = await another(served.url, { waitMs: 0 });
       const first = send(shop.url, { key, body: { id, act: "wait" } });
       await held.reached;
       const duplicate = await send(hasty.url, { key, body: { id, act: "wait" } });
@@ -176,7 +186,7 @@ export function suite(name: string, start: Start, open: Driver): void {
 
     test("the key decides whether a commit happened whose result was lost", async () => {
       for (const fault of ["lose-response", "lose-request"] as const) {
-        const proxy = await FaultProxy.start(db.url);
+        const proxy = await FaultProxy.start(served.url);
         others.push(() => proxy.stop());
         const cut = await another(proxy.url, { waitMs: 5_000 });
         const [key, id] = [randomUUID(), randomUUID()];
@@ -269,7 +279,7 @@ export function suite(name: string, start: Start, open: Driver): void {
     });
 
     test("a request whose time runs out before its commit begins is never committed", async () => {
-      const proxy = await FaultProxy.start(db.url);
+      const proxy = await FaultProxy.start(served.url);
       others.push(() => proxy.stop());
       const slow = await another(proxy.url, {});
       const [key, id] = [randomUUID(), randomUUID()];
@@ -309,7 +319,7 @@ export function suite(name: string, start: Start, open: Driver): void {
     });
 
     test("a request without a key runs unprotected if its operation allows it", async () => {
-      const optional = await another(db.url, { key: "optional" });
+      const optional = await another(served.url, { key: "optional" });
       const id = randomUUID();
       const first = await send(optional.url, { body: { id } });
       assert.equal(first.status, 201, first.body.toString());
