@@ -44,9 +44,9 @@ pub(crate) fn copy(root: &Path, source: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Copies a file unless the copy already has its contents. A link stays a link.
+/// Copies a file unless the copy already has its contents. A link to a folder stays a link.
 fn update(from: &Path, to: &Path) -> anyhow::Result<()> {
-    if from.is_symlink() {
+    if from.is_dir() {
         let target = fs::read_link(from)?;
         if fs::read_link(to).ok().as_ref() != Some(&target) {
             make_parent(to)?;
@@ -131,6 +131,7 @@ mod tests {
         put("gone.rs", "gone\n");
         put("folder/c.rs", "linked\n");
         symlink("folder", root.join("link")).unwrap();
+        symlink("kept.rs", root.join("kept-too.rs")).unwrap();
         put("proof/mutants/a.patch", PATCH);
         copy(&root, &source).unwrap();
         let text = |path: &str| fs::read_to_string(source.join(path)).unwrap();
@@ -138,6 +139,7 @@ mod tests {
         assert_eq!(text("new/b.rs"), "added\n");
         assert_eq!(text("gone.rs"), "gone\n");
         assert_eq!(text("link/c.rs"), "linked\n");
+        assert_eq!(text("kept-too.rs"), "kept\n");
 
         let written = |path: &str| fs::metadata(source.join(path)).unwrap().modified().unwrap();
         let before = (written("a.rs"), written("kept.rs"));
