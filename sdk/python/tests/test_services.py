@@ -234,6 +234,16 @@ def test_two_hundred_duplicates_have_one_effect(service: Service, pool: ThreadPo
     assert service.orders("duplicates") == 1
 
 
+def test_requests_that_wait_for_a_connection_leave_threads_to_those_that_have_one(
+    service: Service,
+) -> None:
+    # More than a framework has threads, which are more than a pool has connections.
+    with ThreadPoolExecutor(90) as threads:
+        responses = list(threads.map(lambda _: service.post(new_key(), "flood"), range(90)))
+    assert {response.status_code for response in responses} == {201}
+    assert service.orders("flood") == 90
+
+
 @pytest.mark.parametrize("lost", [Lose.COMMIT_REQUEST, Lose.COMMIT_RESPONSE])
 def test_a_commit_whose_result_is_lost_is_decided_by_the_key(service: Service, lost: Lose) -> None:
     key, item, before = new_key(), f"lost {lost.value}", service.proxy.lost

@@ -17,6 +17,8 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, overload
 
+from anyio import CapacityLimiter, to_thread
+from anyio.lowlevel import RunVar
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware as Entry
@@ -25,7 +27,7 @@ from starlette.responses import Response
 
 from .core import template
 from .core.app import BaseHapax
-from .core.asgi import SCOPE_KEY, Exchange, Middleware, raw_path
+from .core.asgi import SCOPE_KEY, Exchange, InThread, Middleware, Threads, raw_path
 from .core.operation import Operation
 from .core.problem import Problem
 from .core.stored import Disposition
@@ -34,6 +36,9 @@ from .core.tx import AsyncTx, Tx
 __all__ = ["AsyncTx", "Disposition", "Hapax", "Problem", "Tx"]
 
 Endpoint = Callable[..., Any]
+
+_THREADS = 40
+"""Threads of each kind, as many as Starlette has for endpoints."""
 
 
 class Hapax(BaseHapax[Request]):
@@ -55,7 +60,7 @@ class Hapax(BaseHapax[Request]):
             raise RuntimeError("install Hapax before the application serves its first request")
         entry: Any = Entry(
             Middleware,
-            in_thread=run_in_threadpool,
+            threads=Threads(claim=_threads("claim"), end=_threads("end")),
             body_bytes_max=self.operation.body_bytes_max,
         )
         added.append(entry)
@@ -110,6 +115,20 @@ class Hapax(BaseHapax[Request]):
         if user is not None and getattr(user, "is_authenticated", False):
             identity = getattr(user, "identity", None) or user.display_name
         return self._tenant_of(request, identity, list(request.headers))
+
+
+def _threads(kind: str) -> InThread:
+    """Return a function that runs others in threads which only it uses."""
+    limiters: RunVar[CapacityLimiter] = RunVar(f"hapax {kind}")
+
+    async def in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+        limiter = limiters.get(None)
+        if limiter is None:
+            limiter = CapacityLimiter(_THREADS)
+            limiters.set(limiter)
+        return await to_thread.run_sync(function, *arguments, limiter=limiter)
+
+    return in_thread
 
 
 def _template(request: Request) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from . import codes
@@ -34,6 +35,22 @@ _running: set[asyncio.Future[Any]] = set()
 """Steps that begin or end a transaction. The event loop has only weak references to tasks."""
 
 
+@dataclass(frozen=True)
+class Threads:
+    """Threads for synchronous drivers.
+
+    A claim may wait for a connection until another request returns one, for which that request
+    needs a thread. If both took threads of one pool, claims could occupy all of them.
+
+    Attributes:
+        claim: runs a function in a thread for claims.
+        end: runs a function in a thread for the end of transactions.
+    """
+
+    claim: InThread
+    end: InThread
+
+
 class Decided(Exception):  # noqa: N818 - it is not an error
     """Ends the application because the response is decided. The middleware sends it."""
 
@@ -41,9 +58,9 @@ class Decided(Exception):  # noqa: N818 - it is not an error
 class Middleware:
     """Innermost middleware of an application, which :meth:`Hapax.install` adds."""
 
-    def __init__(self, app: App, in_thread: InThread, body_bytes_max: int) -> None:
+    def __init__(self, app: App, threads: Threads, body_bytes_max: int) -> None:
         self.app = app
-        self.in_thread = in_thread
+        self.threads = threads
         self.body_bytes_max = body_bytes_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -51,7 +68,7 @@ class Middleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        exchange = Exchange(scope, receive, send, self.in_thread, self.body_bytes_max)
+        exchange = Exchange(scope, receive, send, self.threads, self.body_bytes_max)
         scope[SCOPE_KEY] = exchange
         try:
             await self.app(scope, exchange.receive, exchange.send)
@@ -66,12 +83,12 @@ class Exchange:
     """One request, from the middleware's point of view."""
 
     def __init__(
-        self, scope: Scope, receive: Receive, send: Send, in_thread: InThread, body_bytes_max: int
+        self, scope: Scope, receive: Receive, send: Send, threads: Threads, body_bytes_max: int
     ) -> None:
         self.scope = scope
         self._receive = receive
         self._send = send
-        self._in_thread = in_thread
+        self._threads = threads
         self._body_bytes_max = body_bytes_max
         self._body: list[bytes] = []
         self._length = 0
@@ -140,9 +157,9 @@ class Exchange:
         return flow.tx
 
     async def _claim(self, flow: Flow) -> Response | None:
-        response = await self._run(flow, flow.begin())
+        response = await self._run(flow, flow.begin(), self._threads.claim)
         if self._is_gone:
-            await self._run(flow, flow.abandon())
+            await self._run(flow, flow.abandon(), self._threads.end)
         return response
 
     async def send(self, message: Message) -> None:
@@ -234,15 +251,15 @@ class Exchange:
             for name, value in self.scope["headers"]
         ]
 
-    async def _run(self, flow: Flow, step: Coroutine[Any, Any, T]) -> T:
+    async def _run(self, flow: Flow, step: Coroutine[Any, Any, T], in_thread: InThread) -> T:
         if flow.driver.is_async:
             return await step
-        return await run_in_threads(self._in_thread, step, asyncio.sleep)
+        return await run_in_threads(in_thread, step, asyncio.sleep)
 
     async def _end(self, flow: Flow, step: Coroutine[Any, Any, T]) -> T:
         """Run a step that ends the transaction. It goes on if the request is cancelled."""
         self._is_ended = True
-        return await asyncio.shield(_spawn(self._run(flow, step)))
+        return await asyncio.shield(_spawn(self._run(flow, step, self._threads.end)))
 
 
 def _spawn(step: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
