@@ -563,7 +563,8 @@ DECLARE
 BEGIN
     PERFORM hapax.check_owner(tenant, operation, key, epoch);
     UPDATE hapax.idempotency_key AS row SET
-        lease_until = clock_timestamp() + term
+        -- Milliseconds, as in `enter`, so that a lease of 0 is over at once.
+        lease_until = date_trunc('milliseconds', clock_timestamp()) + term
     WHERE row.key = renew.key AND row.operation = renew.operation AND row.tenant = renew.tenant
       AND row.epoch = renew.epoch AND row.created_at = coalesce(renew.entered_at, row.created_at)
       AND row.state = 'in_progress'

@@ -107,7 +107,7 @@ async fn the_functions_are_the_same_and_run_as_the_owner_of_the_tables() {
 /// The tables belong to the role that migrates, which need not be the owner of the schema.
 #[tokio::test]
 async fn the_functions_work_in_a_schema_that_another_role_owns() {
-    let database = Arc::new(Database::fresh().await);
+    let database = Arc::new(Database::empty().await);
     let role = format!("other_of_{}", database.name());
     let create = format!("CREATE ROLE {role}; CREATE SCHEMA hapax AUTHORIZATION {role}");
     let client = database.client().await;
