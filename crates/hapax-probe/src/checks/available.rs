@@ -15,6 +15,11 @@ use crate::{
 
 /// How often a request is sent while the server is not available.
 const ATTEMPTS: usize = 5;
+/// How often a request is sent while the server asks to send it later. Nothing else is running, and
+/// some profiles use the status of a request in flight for other refusals too.
+const TRIES: usize = 5;
+/// How long the probe waits between two tries.
+const BETWEEN: Duration = Duration::from_millis(200);
 
 /// Sends a request, which has to get a response.
 pub(crate) async fn response(subject: &Subject<'_>, request: &Request) -> Result<Answer, Stop> {
@@ -51,4 +56,25 @@ pub(crate) fn no_response(request: &Request, failure: Failure) -> Stop {
         request: request.describe(),
         failure,
     }
+}
+
+/// Waits, except in a dry run.
+pub(crate) async fn pause(subject: &Subject<'_>, time: Duration) {
+    if !subject.plan.dry_run {
+        sleep(time).await;
+    }
+}
+
+/// Sends a request, a few times if the server asks to send it later: it may free a key a moment after
+/// its response. A server that calls a mismatch "in flight" would be waited for longer in vain.
+pub(crate) async fn patiently(subject: &Subject<'_>, request: &Request) -> Result<Answer, Stop> {
+    let mut answer = subject.send(request).await?;
+    for _ in 1..TRIES {
+        if !subject.is_temporary(&answer) {
+            break;
+        }
+        pause(subject, BETWEEN).await;
+        answer = subject.send(request).await?;
+    }
+    subject.unlimited(answer)
 }

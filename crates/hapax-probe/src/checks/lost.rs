@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use crate::{
-    checks::{Check, Need, client_gone::Gone, in_flight::pause},
+    checks::{Check, Need, available::pause, client_gone::Gone},
     http::{Answer, Cut, Failure, Request},
     subject::Subject,
     verdict::{Judge, Judged, Judgement, Stop},

@@ -4,9 +4,11 @@
 //! rules of the profile only; where the profile is silent, it reports what it saw as a note.
 
 mod header;
+mod header_outcome;
 mod replay;
 mod mismatch;
 mod in_flight;
+mod race;
 mod lost;
 mod broken;
 mod nodes;

@@ -10,8 +10,10 @@ use futures_util::future::join;
 use crate::{
     checks::{
         Check, Need,
-        in_flight::{at, duplicate_at, mismatch_at, patiently, pause, race},
+        available::{patiently, pause},
+        in_flight::{at, duplicate_at, mismatch_at},
         proof::Proof,
+        race::race,
     },
     http::{Answer, Failure, Request, Target},
     subject::Subject,

@@ -5,11 +5,7 @@
 //! key, and it is not remembered if the key is still free for this payload.
 
 use crate::{
-    checks::{
-        Check, Need,
-        in_flight::{is_sane, patiently},
-        proof::require_bodies,
-    },
+    checks::{Check, Need, available::patiently, in_flight::is_sane, proof::require_bodies},
     http::{Answer, Request},
     subject::Subject,
     verdict::{Judge, Judged, Judgement, Stop, Verdict},

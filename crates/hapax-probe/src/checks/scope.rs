@@ -7,7 +7,7 @@
 use crate::{
     checks::{
         Check, Need,
-        in_flight::patiently,
+        available::patiently,
         mismatch::{
             compares_whole_requests,
             reaction::{Rule, judged},

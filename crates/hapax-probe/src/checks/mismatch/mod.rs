@@ -10,7 +10,7 @@ mod leak;
 use crate::{
     checks::{
         Check, Need,
-        in_flight::patiently,
+        available::patiently,
         mismatch::reaction::{Reaction, Rule, judged},
         proof::Proof,
     },
