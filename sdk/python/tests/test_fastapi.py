@@ -98,6 +98,26 @@ def test_the_operation_is_the_whole_template_of_nested_routers(pool: ConnectionP
     assert rows == [("shop:POST /v1/{area}/notes/{id}",), ("shop:PUT /sub/things/{id}",)]
 
 
+def test_a_handler_that_commits_itself_is_a_final_error_and_has_no_stored_response(
+    pool: ConnectionPool,
+) -> None:
+    bench = Bench(pool)
+
+    @bench.app.post("/orders")
+    def create(tx: Annotated[Tx, Depends(bench.hapax.transaction)]) -> Any:
+        insert(tx)
+        tx.connection.execute("COMMIT")
+        return {}
+
+    client = bench.client()
+    response = post(client, "/orders", "k")
+    assert response.status_code == 500
+    assert (response.json()["code"], response.json()["retryable"]) == ("INTERNAL", False)
+    assert "idempotency-status" not in response.headers
+    # What it has committed cannot be undone, which is why the error is not retryable.
+    assert bench.count() == 1
+
+
 def test_without_a_key_an_optional_operation_runs_unprotected(pool: ConnectionPool) -> None:
     bench = Bench(pool)
     optional = bench.hapax.transaction_with(key="optional")
