@@ -11,6 +11,8 @@ mod axum {}
 mod embedded_store {}
 #[doc = include_str!("guides/webhooks.md")]
 mod webhooks {}
+#[doc = include_str!("guides/event-catalogue.md")]
+mod event_catalogue {}
 #[doc = include_str!("guides/mail.md")]
 mod mail {}
 #[doc = include_str!("guides/nats.md")]
@@ -23,6 +25,14 @@ mod kafka {}
 mod redis_streams {}
 #[doc = include_str!("guides/postgres-inbox.md")]
 mod postgres_inbox {}
+#[doc = include_str!("guides/s3.md")]
+mod s3 {}
+#[doc = include_str!("guides/sqs.md")]
+mod sqs {}
+#[doc = include_str!("guides/sns.md")]
+mod sns {}
+#[doc = include_str!("guides/pubsub.md")]
+mod pubsub {}
 #[doc = include_str!("guides/existing-outbox.md")]
 mod existing_outbox {}
 #[doc = include_str!("guides/change-data-capture.md")]

@@ -34,7 +34,7 @@ use crate::sources::{clock, now};
 /// The secret with which the relay signs and the receiver verifies.
 pub(crate) const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 /// Maximum size of a request in bytes. The events of the benchmarks are much smaller.
-const REQUEST_MAX: usize = 64 * 1024;
+pub(crate) const REQUEST_MAX: usize = 64 * 1024;
 /// The number of first signatures that are verified, and the interval at which later ones are.
 const CHECKED: (u64, u64) = (100, 1_000);
 const TAKEN: &[u8] = b"HTTP/1.1 204 No Content\r\n\r\n";
@@ -184,7 +184,7 @@ fn answer(body: &[u8]) -> Vec<u8> {
 }
 
 /// The number in a body: the digits after the first `"n":`.
-fn number(body: &[u8]) -> anyhow::Result<usize> {
+pub(crate) fn number(body: &[u8]) -> anyhow::Result<usize> {
     const NAME: &[u8] = br#""n":"#;
     let at = body.windows(NAME.len()).position(|here| here == NAME);
     let digits = &body[at.context("a body has no number")? + NAME.len()..];
@@ -194,19 +194,21 @@ fn number(body: &[u8]) -> anyhow::Result<usize> {
 
 /// The parts of a request that the receiver uses.
 #[derive(Debug, Default)]
-struct Request<'a> {
-    line: &'a [u8],
+pub(crate) struct Request<'a> {
+    /// The first line.
+    pub(crate) line: &'a [u8],
     id: &'a [u8],
     timestamp: &'a [u8],
     signature: &'a [u8],
-    body: &'a [u8],
+    /// The body.
+    pub(crate) body: &'a [u8],
     /// Length of the whole request in bytes.
-    length: usize,
+    pub(crate) length: usize,
 }
 
 impl<'a> Request<'a> {
     /// Parses the request at the start of `bytes`; `None` if it is not complete.
-    fn parse(bytes: &'a [u8]) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn parse(bytes: &'a [u8]) -> anyhow::Result<Option<Self>> {
         let mut request = Self::default();
         let (mut at, mut body) = (0, 0);
         loop {
@@ -242,7 +244,8 @@ impl<'a> Request<'a> {
         Ok(whole.map(|body| Self { body, ..request }))
     }
 
-    fn received(&self) -> anyhow::Result<Received<'a>> {
+    /// The parts that are signed, and the signature.
+    pub(crate) fn received(&self) -> anyhow::Result<Received<'a>> {
         Ok(Received {
             id: str::from_utf8(self.id)?,
             timestamp: str::from_utf8(self.timestamp)?,

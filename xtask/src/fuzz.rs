@@ -19,6 +19,8 @@ use crate::step::from_a_shell;
 const FOLDER: &str = "proof/fuzz";
 const BUILT: &str = "target/fuzz";
 const SECONDS: u32 = 60;
+/// Seconds of each target in the gate.
+const GATE_SECONDS: u32 = 5;
 const AT_ONCE: usize = 2;
 /// Limits: bytes of an input, megabytes of memory, seconds for one input.
 const BOUNDS: [&str; 4] = [
@@ -59,17 +61,36 @@ struct Outcome {
 /// Builds the fuzzers, runs the named ones or all, and prints their results.
 pub(crate) fn fuzz(arguments: &[String]) -> anyhow::Result<()> {
     let asked = asked(arguments, &known()?)?;
-    let programs = build()?;
+    let programs = build(&[])?;
     if asked.keep {
         return asked.targets.iter().try_for_each(|it| keep(&programs, it));
     }
+    run_all(&programs, &asked)
+}
+
+/// Runs every fuzzer for some seconds, as the gate does.
+///
+/// The build takes longer than these runs, so it optimises less.
+pub(crate) fn check() -> anyhow::Result<()> {
+    let manifest = fs::read_to_string(Path::new(FOLDER).join("Cargo.toml"))?;
+    let programs = build(&less_optimised(&manifest)?)?;
+    let asked = Asked {
+        seconds: GATE_SECONDS,
+        targets: known()?,
+        keep: false,
+    };
+    run_all(&programs, &asked)
+}
+
+/// Runs the targets, two at a time, and prints their results.
+fn run_all(programs: &Path, asked: &Asked) -> anyhow::Result<()> {
     let (queue, done) = (Mutex::new(asked.targets.iter()), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 let next = || queue.lock().ok()?.next();
                 while let Some(target) = next() {
-                    let outcome = run(&programs, target, asked.seconds);
+                    let outcome = run(programs, target, asked.seconds);
                     done.lock()
                         .expect("no thread panics while it holds the lock")
                         .push((target, outcome));
@@ -78,7 +99,7 @@ pub(crate) fn fuzz(arguments: &[String]) -> anyhow::Result<()> {
         }
     });
     let done = done.into_inner().unwrap_or_default();
-    report(&programs, done)
+    report(programs, done)
 }
 
 fn asked(arguments: &[String], known: &[String]) -> anyhow::Result<Asked> {
@@ -122,13 +143,28 @@ fn known() -> anyhow::Result<Vec<String>> {
     Ok(known)
 }
 
-/// Builds all targets and returns their folder.
-fn build() -> anyhow::Result<PathBuf> {
+/// Settings of cargo with which what the manifest optimises at level 2 or 3 is optimised at level 1.
+fn less_optimised(manifest: &str) -> anyhow::Result<Vec<String>> {
+    let manifest: toml::Table = toml::from_str(manifest).context("the manifest is not valid")?;
+    let profile = manifest.get("profile").and_then(|it| it.get("dev"));
+    let profile = profile.context("the manifest has no profile `dev`")?;
+    let is_high =
+        |it: &toml::Value| it.get("opt-level").and_then(toml::Value::as_integer) > Some(1);
+    let packages = profile.get("package").and_then(toml::Value::as_table);
+    let packages = packages.into_iter().flatten().filter(|it| is_high(it.1));
+    let lowered = packages.map(|(name, _)| format!("profile.dev.package.{name}.opt-level=1"));
+    let own = is_high(profile).then(|| "profile.dev.opt-level=1".to_owned());
+    Ok(own.into_iter().chain(lowered).collect())
+}
+
+/// Builds all targets with these settings of cargo and returns their folder.
+fn build(settings: &[String]) -> anyhow::Result<PathBuf> {
     let host = host()?;
     let status = from_a_shell("cargo")
         .args(["build", "--quiet", "--locked", "--bins", "--target", &host])
         .args(["--manifest-path", &format!("{FOLDER}/Cargo.toml")])
         .args(["--target-dir", BUILT])
+        .args(settings.iter().flat_map(|it| ["--config", it]))
         .env("RUSTFLAGS", FLAGS)
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .status()
@@ -277,6 +313,18 @@ mod tests {
         let error = ask("keys").unwrap_err().to_string();
         assert_eq!(error, "unknown target `keys`: expected one of filter, key");
         ask("--seconds soon").unwrap_err();
+    }
+
+    #[test]
+    fn what_is_optimised_is_optimised_less_in_the_gate() {
+        let manifest = "[profile.dev]\nopt-level = 2\n[profile.dev.package.\"*\"]\nopt-level = 0\n\
+            [profile.dev.package.ryu-js]\nopt-level = 2\n[profile.dev.package.sfv]\ndebug = false\n";
+        let expected = [
+            "profile.dev.opt-level=1",
+            "profile.dev.package.ryu-js.opt-level=1",
+        ];
+        assert_eq!(less_optimised(manifest).unwrap(), expected);
+        less_optimised("[package]\n").unwrap_err();
     }
 
     #[test]

@@ -3,9 +3,9 @@
 //! Quick steps come first and the tests last, so that a small mistake is found within seconds.
 //! `cargo x test` runs only the tests; it needs the toolchain and the servers of the README.
 
-use std::{path::Path, process::Command};
+use std::{path::Path, process::Command, thread};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use serde_json::Value;
 
 use crate::{
@@ -18,12 +18,16 @@ use crate::{
     torture, walkthrough,
 };
 
-/// The longest tests: the benchmarks, the correctness run, and the torture runs with the fleet. Each has
-/// a separate task, such as `cargo x bench`, and the gate runs a short form of it.
-const LONG: &str = "(package(bench)&test(smoke::))|(package(torture)&test(/^long::/))|(package(probe-bugs)&test(/^long::/))|(package(shop)&test(/^promise::the_contract/))";
+/// The longest tests: the benchmarks, the correctness run, the torture runs with the fleet, and a hundred
+/// thousand events for consumers that are killed. Each has a separate task, such as `cargo x bench`, or is
+/// run by its name, and the gate runs a short form of it.
+const LONG: &str = "(package(bench)&test(smoke::))|(package(torture)&test(/^long::/))|(package(probe-bugs)&test(/^long::/))|(package(shop)&test(/^promise::the_contract/))|(package(hapax-server)&test(/^polling::kills::long::/))";
 /// The tests of `cargo x probe`: every bug of the toy server, and every profile of the shop.
 const WHOLE: &str =
     "(package(probe-bugs)&test(/^whole::/))|(package(shop)&test(/^promise::whole::/))";
+/// The tests of `cargo x gateway`: loads with kills and other faults, a cut at every byte on PostgreSQL
+/// too, a gibibyte.
+const GATEWAY: &str = "package(gateway-proof)&(test(/^long::/)|test(/^kills::load::/))";
 /// The packages of `cargo x test --embedded`.
 const EMBEDDED: [&str; 7] = [
     "hapax",
@@ -61,14 +65,19 @@ pub(crate) fn ci(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
         call_with(line, &[("RUSTDOCFLAGS", "-D warnings".to_owned())])
     })?;
     run_tests(steps, root, true)?;
-    steps.run("instructions", || instructions::check(root))?;
-    steps.run("package", || package::check(root))?;
-    steps.run("kubernetes", || package::check_kubernetes(root))?;
+    // The checks of the package use one core, and the number of instructions does not depend on the load.
+    meanwhile(
+        steps,
+        "package",
+        || {
+            package::check(root)?;
+            package::check_kubernetes(root).context("kubernetes")
+        },
+        |steps| steps.run("instructions", || instructions::check(root)),
+    )?;
     steps.run("publish", || publish::check(root))?;
     // `cargo x fuzz` alone takes a minute for each target.
-    steps.run("fuzz", || {
-        fuzz::fuzz(&["--seconds", "5"].map(str::to_owned))
-    })
+    steps.run("fuzz", fuzz::check)
 }
 
 /// Formats every file, or checks the format. The fuzzers are a separate workspace.
@@ -112,12 +121,8 @@ fn test_embedded(steps: &mut Steps) -> anyhow::Result<()> {
 }
 
 fn run_tests(steps: &mut Steps, root: &Path, long: bool) -> anyhow::Result<()> {
-    steps.call(
-        "build",
-        "cargo build --workspace --all-targets --all-features",
-    )?;
+    build_all(steps, root)?;
     steps.run("walkthrough", || walkthrough::walk(root))?;
-    packages(steps, root)?;
     let server = postgres::for_tests()?;
     sdk::check(steps, root, server.as_ref())?;
     if let Some(server) = &server {
@@ -139,7 +144,10 @@ fn run_tests(steps: &mut Steps, root: &Path, long: bool) -> anyhow::Result<()> {
     let some = |which: &str| {
         format!("cargo nextest run --workspace --all-targets --all-features -E {which}")
     };
-    let most = some(&format!("all()-({LONG})-({WHOLE})-({})", sdk::WHOLE));
+    let most = some(&format!(
+        "all()-({LONG})-({WHOLE})-({GATEWAY})-({})",
+        sdk::WHOLE
+    ));
     steps.run("tests", || call_with(&most, &environment))?;
     if long {
         let rest = some(LONG);
@@ -156,12 +164,58 @@ pub(crate) fn probe(steps: &mut Steps) -> anyhow::Result<()> {
     steps.run("whole runs of the probe", || call_with(&line, &environment))
 }
 
+/// Runs the long forms of the tests of the gateway.
+pub(crate) fn gateway(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
+    build_all(steps, root)?;
+    let server = postgres::for_tests()?;
+    let environment = postgres::environment(server.as_ref());
+    let line = format!("cargo nextest run --workspace --all-targets --all-features -E {GATEWAY}");
+    steps.run("long tests of the gateway", || {
+        call_with(&line, &environment)
+    })
+}
+
+/// Builds the workspace, and meanwhile installs the packages: npm and pip mostly wait for the network and
+/// the disk.
+fn build_all(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
+    meanwhile(
+        steps,
+        "packages",
+        || install(root),
+        |steps| {
+            steps.call(
+                "build",
+                "cargo build --workspace --all-targets --all-features",
+            )
+        },
+    )
+}
+
+/// Runs other steps while a step runs in a thread. The printed duration of the step is what it takes longer.
+fn meanwhile(
+    steps: &mut Steps,
+    name: &str,
+    act: impl FnOnce() -> anyhow::Result<()> + Send,
+    others: impl FnOnce(&mut Steps) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    thread::scope(|scope| {
+        let acting = scope.spawn(act);
+        others(steps)?;
+        steps.run(name, || {
+            let outcome = acting.join();
+            outcome.unwrap_or_else(|_| Err(anyhow!("{name} panicked")))
+        })
+    })
+}
+
 /// Installs the packages that the tests need, and those of this project.
 pub(crate) fn packages(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
-    steps.run("packages", || {
-        packages::install(root)?;
-        sdk::install(root)
-    })
+    steps.run("packages", || install(root))
+}
+
+fn install(root: &Path) -> anyhow::Result<()> {
+    packages::install(root)?;
+    sdk::install(root)
 }
 
 /// Runs the commands of the pages.
@@ -243,6 +297,22 @@ fn alone(package: &Value, feature: Option<&str>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_step_in_a_thread_fails_the_task_under_its_name() {
+        type Act = fn() -> anyhow::Result<()>;
+        let outcome = |act: Act, other: Act| {
+            let mut steps = Steps::default();
+            let ended = meanwhile(&mut steps, "slow", act, |steps| steps.run("other", other));
+            ended.map_err(|error| format!("{error:#}"))
+        };
+        let (passes, fails): (Act, Act) = (|| Ok(()), || bail!("broken"));
+        assert_eq!(outcome(passes, passes), Ok(()));
+        assert_eq!(outcome(fails, passes), Err("step slow: broken".to_owned()));
+        assert_eq!(outcome(passes, fails), Err("step other: broken".to_owned()));
+        let panics = outcome(|| panic!("a bug"), passes);
+        assert_eq!(panics, Err("step slow: slow panicked".to_owned()));
+    }
 
     #[test]
     fn each_package_is_checked_bare_and_with_each_feature_alone() {

@@ -25,6 +25,7 @@ mod port;
     reason = "the file belongs to the testkit, where it is public"
 )]
 mod guard;
+#[expect(unreachable_pub, reason = "the file is a public module of the testkit")]
 #[path = "../../crates/hapax-testkit/src/certify.rs"]
 mod certify;
 mod step;
@@ -79,6 +80,7 @@ cargo x TASK
             recorded in bench/instructions.txt; instructions --record writes that file
   peers     installs public packages for idempotency keys, probes an app with each, and writes
             docs/explanation/peers.md; peers --only NAME: prints the page for one package
+  gateway   the long forms of the tests of the gateway: 500 faults, a cut at every byte, a gibibyte
   probe     probes a server with each of 76 bugs, and the shop in every profile on both stores;
             probe bugs: the shop with each seeded bug that its clients can see, as a table; --all:
             also with the others; --postgres: also on PostgreSQL; probe bugs NAME: only with this one
@@ -134,6 +136,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         "test" => gate::test(&mut steps, &root, rest)?,
         "walk" => gate::walk(&mut steps, &root)?,
         "sdk" => sdk::sdk(&mut steps, &root, rest)?,
+        "gateway" => gate::gateway(&mut steps, &root)?,
         "packages" => gate::packages(&mut steps, &root)?,
         "matrix" => matrix::matrix(&mut steps, rest)?,
         "brokers" => torture::brokers(&root, rest)?,

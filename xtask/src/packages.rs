@@ -1,4 +1,5 @@
-//! Packages of the tests: Python for probing the HTTP APIs and for decoding OTLP, the packages of this
+//! Packages of the tests: Python for probing the HTTP APIs, for decoding OTLP, for testing the
+//! gateway and for stand-ins of S3, SQS, SNS and Pub/Sub, validators of OpenAPI and AsyncAPI, the packages of this
 //! project with what their services need, and a PostgreSQL with failover slots.
 //!
 //! The packages are pinned. They are installed in folders under the target directory, and installed
@@ -27,6 +28,16 @@ const TOOLS: &[Tool] = &[Tool::new(
 const PROBER: &str = "crates/hapax-testkit/prober/requirements.txt";
 /// Packages that decode the spans that the tests export.
 const COLLECTOR: &str = "examples/shop/tests/otlp/requirements.txt";
+/// Packages of moto, a stand-in for S3, SQS and SNS.
+const MOTO: &str = "crates/hapax-testkit/moto/requirements.txt";
+/// Packages of drongo, a stand-in for Google Cloud Pub/Sub.
+const DRONGO: &str = "crates/hapax-testkit/drongo/requirements.txt";
+/// Packages of the clients and of the application with which the gateway is tested.
+const GATEWAY: &str = "proof/gateway/requirements.txt";
+/// Packages that validate OpenAPI documents.
+const OPEN_API: &str = "crates/hapax-server/tests/catalogue/requirements.txt";
+/// The folder of the list of npm packages that validate AsyncAPI documents.
+const ASYNC_API: &str = "crates/hapax-server/tests/catalogue";
 /// Packages with which the receivers of the torture test verify webhooks.
 const ORACLES: &str = "proof/torture/oracles/requirements.txt";
 /// Packages that validate the Kubernetes manifests.
@@ -43,6 +54,11 @@ pub(crate) fn install(root: &Path) -> anyhow::Result<()> {
     python(&root.join(PROBER), &target.join("prober"))?;
     python(&root.join(COLLECTOR), &target.join("otlp"))?;
     python(&root.join(ORACLES), &target.join("oracles"))?;
+    python(&root.join(GATEWAY), &target.join("gateway"))?;
+    python(&root.join(MOTO), &target.join("moto"))?;
+    python(&root.join(DRONGO), &target.join("drongo"))?;
+    python(&root.join(OPEN_API), &target.join("openapi"))?;
+    node(&root.join(ASYNC_API), &target.join("asyncapi"))?;
     postgres::link_failover(&target.join("postgresql-17"))
 }
 
@@ -103,6 +119,26 @@ pub(crate) fn python(list: &Path, folder: &Path) -> anyhow::Result<()> {
             .arg("--requirement")
             .arg(list);
         succeed(&mut pip)
+    })
+}
+
+/// Installs the packages of a lock file of npm into a folder. Their scripts do not run.
+fn node(list: &Path, folder: &Path) -> anyhow::Result<()> {
+    const LOCK: &str = "package-lock.json";
+    once(&list.join(LOCK), folder, || {
+        for name in ["package.json", LOCK] {
+            fs::copy(list.join(name), folder.join(name))?;
+        }
+        let mut npm = Command::new("npm");
+        npm.args([
+            "ci",
+            "--ignore-scripts",
+            "--silent",
+            "--no-audit",
+            "--no-fund",
+        ])
+        .current_dir(folder);
+        succeed(&mut npm)
     })
 }
 

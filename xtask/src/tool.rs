@@ -35,6 +35,9 @@ pub(crate) const ALL: &[Tool] = &[
     ),
     Tool::new("typos --version", "pip install typos"),
     VALGRIND,
+    // The proxies with which the gateway is compared.
+    Tool::new("nginx -v", "apt-get install nginx-light"),
+    Tool::new("haproxy -v", "apt-get install haproxy"),
 ];
 
 impl Tool {

@@ -1,12 +1,15 @@
-//! Runs the shell commands of the README and of the tutorial.
+//! Runs the shell commands of the README, of the tutorial, and of guides that start with nothing.
 //!
-//! The commands run in order, against a shop that is started in an empty folder for each page. A
+//! The commands run in order, in an empty folder for each page, and except for guides against a shop.
+//! A block of Python or TOML that begins with a path in a comment is written to that file. A
 //! comment `# -> TEXT` below a command says that its output contains TEXT. The command is repeated
-//! until it does, because an event takes a moment to arrive. Every command of these pages is safe
-//! to repeat, which is what the pages are about.
+//! until it does, because an event takes a moment to arrive. A number has to be a whole word, because a
+//! random id of the output may contain its digits. Every command of these pages is safe to repeat,
+//! which is what the pages are about.
 
 use std::{
-    fs,
+    env, fs,
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
@@ -25,7 +28,16 @@ const PAGES: [(&str, &str); 2] = [
     ("docs/tutorial/first-safe-write.md", ""),
 ];
 
-/// Runs the commands of every page, each page with a new shop.
+/// The guides that start their own processes.
+const GUIDES: [&str; 3] = [
+    "docs/guides/gateway-django.md",
+    "docs/guides/gateway-mcp.md",
+    "docs/guides/offer-webhooks.md",
+];
+/// The address of the services in the guides.
+const SERVICE: &str = "127.0.0.1:8000";
+
+/// Runs the commands of every page, each page with a new shop or without one.
 pub(crate) fn walk(root: &Path) -> anyhow::Result<()> {
     let target = metadata()?["target_directory"]
         .as_str()
@@ -34,27 +46,44 @@ pub(crate) fn walk(root: &Path) -> anyhow::Result<()> {
     for (page, heading) in PAGES {
         println!("    {page}");
         let text = fs::read_to_string(root.join(page)).with_context(|| page.to_owned())?;
-        walk_through(&section(&text, heading), &target).with_context(|| page.to_owned())?;
+        let lines = section(&text, heading);
+        walk_through(&lines, &target, true).with_context(|| page.to_owned())?;
+    }
+    for page in GUIDES {
+        println!("    {page}");
+        let text = fs::read_to_string(root.join(page)).with_context(|| page.to_owned())?;
+        walk_through(&section(&text, ""), &target, false).with_context(|| page.to_owned())?;
     }
     Ok(())
 }
 
-fn walk_through(lines: &[String], target: &Path) -> anyhow::Result<()> {
+fn walk_through(lines: &[String], target: &Path, has_shop: bool) -> anyhow::Result<()> {
     let folder = target.join("walkthrough");
     drop(fs::remove_dir_all(&folder));
     fs::create_dir_all(&folder)?;
     let address = format!("127.0.0.1:{}", free_port());
-    let _shop = Shop::start(target, &folder, &address)?;
-    fs::write(
-        folder.join("lines.sh"),
-        script(lines).replace(ADDRESS, &address),
-    )?;
-    let status = Command::new("bash")
+    let service = format!("127.0.0.1:{}", free_port());
+    let shop = has_shop.then(|| Shop::start(target, &folder, &address));
+    let _shop = shop.transpose()?;
+    let script = script(lines).replace(ADDRESS, &address);
+    let script = script.replace(SERVICE, &service);
+    fs::write(folder.join("lines.sh"), script)?;
+    let mut paths = vec![target.join("debug")];
+    paths.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
+    let mut bash = Command::new("bash")
         .args(["-eu", "lines.sh"])
         .current_dir(&folder)
+        .env("PATH", env::join_paths(paths)?)
         .stdin(Stdio::null())
-        .status()
+        .process_group(0)
+        .spawn()
         .context("cannot run bash")?;
+    let status = bash.wait()?;
+    // The processes that the page has started, if it has failed before it stopped them.
+    let group = format!("-{}", bash.id());
+    let mut kill = Command::new("kill");
+    let kill = kill.args(["-KILL", "--", &group]).stderr(Stdio::null());
+    drop(kill.status());
     if !status.success() {
         bail!(
             "a command did not print what the page says; see {}",
@@ -89,24 +118,43 @@ impl Drop for Shop {
     }
 }
 
-/// The shell commands of a section, without those that start the shop. Continued lines are joined.
+/// The shell commands of a section, without those that start the shop, and a command for each file.
+/// Continued lines are joined.
 fn section(page: &str, heading: &str) -> Vec<String> {
-    let mut lines = Vec::new();
+    let mut lines: Vec<String> = Vec::new();
     let (mut within, mut shell) = (heading.is_empty(), false);
+    let mut file: Option<Vec<&str>> = None;
     for line in page.lines() {
-        match line {
-            "```sh" => shell = true,
-            "```" => shell = false,
+        match (line, &mut file) {
+            ("```", Some(block)) => {
+                lines.extend(write(block).filter(|_| within));
+                file = None;
+            }
+            (_, Some(block)) => block.push(line),
+            ("```python" | "```toml", None) => file = Some(Vec::new()),
+            ("```sh", None) => shell = true,
+            ("```", None) => shell = false,
             _ if !shell && line.starts_with("## ") => {
                 within = heading.is_empty() || line == heading;
             }
-            _ if shell && within => lines.push(line),
+            _ if shell && within => lines.push(line.to_owned()),
             _ => {}
         }
     }
     let joined = lines.join("\n").replace("\\\n", " ");
     let runs = |line: &&str| !line.is_empty() && !line.starts_with("cargo run");
     joined.lines().filter(runs).map(str::to_owned).collect()
+}
+
+/// The command that writes a block to the file in its first line; `None` if it names no file.
+fn write(block: &[&str]) -> Option<String> {
+    let path = block.first()?.strip_prefix("# ")?;
+    let is_path = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-');
+    if !path.contains('.') || !path.chars().all(is_path) {
+        return None;
+    }
+    let lines: Vec<String> = block.iter().map(|line| quoted(line)).collect();
+    Some(format!("printf '%s\\n' {} >{path}", lines.join(" ")))
 }
 
 /// A script that repeats each command until its output contains the expected texts.
@@ -140,7 +188,10 @@ const PRELUDE: &str = r#"expect() {
   for try in $(seq 100); do
     output=$(eval "$line" 2>&1) && holds=yes || holds=no
     for text in "$@"; do
-      case $output in *"$text"*) ;; *) holds=no ;; esac
+      case $text in
+        *[!0-9]*) case $output in *"$text"*) ;; *) holds=no ;; esac ;;
+        *) printf '%s\n' "$output" | grep -qwF -- "$text" || holds=no ;;
+      esac
     done
     if [ $holds = yes ]; then return; fi
     sleep 0.1
@@ -173,6 +224,15 @@ mod tests {
     }
 
     #[test]
+    fn a_block_with_a_path_is_written_to_its_file() {
+        let page = "## A\n```toml\n# a.toml\nx = \"it's\"\n\n## no heading\n```\n\
+            ```toml\nother = 1\n```\n```python\n# no path\n```\n";
+        let expected = r"printf '%s\n' '# a.toml' 'x = @it'\''s@' '' '## no heading' >a.toml";
+        assert_eq!(section(page, "## A"), [expected.replace('@', "\"")]);
+        assert_eq!(section(page, "## B"), Vec::<String>::new());
+    }
+
+    #[test]
     fn a_line_whose_output_is_as_promised_passes() {
         let script = script(&section(README, "## Try it"));
         let calls = script.strip_prefix(PRELUDE).unwrap();
@@ -187,6 +247,18 @@ mod tests {
     fn a_line_whose_output_differs_fails() {
         let lines = ["echo no".to_owned(), "# -> yes".to_owned()];
         assert!(!bash(&script(&lines).replace("seq 100", "seq 1")));
+    }
+
+    #[test]
+    fn a_number_is_expected_as_a_word() {
+        for (line, expected) in [("echo a422b", false), ("echo HTTP/1.1 422 Conflict", true)] {
+            let lines = [line.to_owned(), "# -> 422".to_owned()];
+            assert_eq!(
+                bash(&script(&lines).replace("seq 100", "seq 1")),
+                expected,
+                "{line}"
+            );
+        }
     }
 
     fn bash(script: &str) -> bool {

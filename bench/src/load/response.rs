@@ -18,7 +18,7 @@ pub(crate) struct Head {
     pub(crate) length: usize,
     /// Length of the body in bytes.
     pub(crate) body: usize,
-    /// Whether it contains `Idempotency-Status: replayed`.
+    /// Whether it contains `Idempotency-Status: replayed`, with or without parameters.
     pub(crate) replayed: bool,
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Head>, ResponseError> {
             }
             Some(b'i' | b'I') => {
                 if let Some(value) = value_of(line, b"idempotency-status") {
-                    head.replayed = value == b"replayed";
+                    head.replayed = is_replayed(value);
                 }
             }
             Some(_) => {}
@@ -105,6 +105,11 @@ fn value_of<'a>(line: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let (found, rest) = line.split_at_checked(name.len())?;
     let value = rest.strip_prefix(b":")?;
     found.eq_ignore_ascii_case(name).then(|| value.trim_ascii())
+}
+
+/// Whether the status is `replayed`. The gateway adds a parameter, such as `upstream=opaque`.
+fn is_replayed(value: &[u8]) -> bool {
+    value.split(|byte| *byte == b';').next() == Some(b"replayed")
 }
 
 fn number(digits: &[u8]) -> Result<usize, ResponseError> {
@@ -148,6 +153,14 @@ mod tests {
                 replayed: true,
             })),
         );
+    }
+
+    #[test]
+    fn a_replay_of_the_gateway_has_a_parameter() {
+        assert!(is_replayed(b"replayed; upstream=opaque"));
+        assert!(is_replayed(b"replayed"));
+        assert!(!is_replayed(b"stored; upstream=opaque"));
+        assert!(!is_replayed(b"replayed-later"));
     }
 
     #[test]

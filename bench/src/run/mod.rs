@@ -8,6 +8,7 @@ mod report;
 mod page;
 mod plot;
 mod folder;
+mod open_files;
 mod service;
 mod shop;
 mod reference;
@@ -19,6 +20,8 @@ mod writes;
 mod capacity;
 mod growth;
 mod idle;
+mod gateway;
+mod endpoints;
 mod backlog;
 mod inbox;
 mod postgres;
@@ -96,6 +99,10 @@ pub(crate) struct Flags {
     /// or 20000 with --quick, and at most --events]
     #[arg(long)]
     keys: Option<u64>,
+    /// Events per second of `endpoints`, each of which goes to ten endpoints [default: half of what
+    /// the relay delivers at most]
+    #[arg(long, value_name = "EVENTS", value_parser = clap::value_parser!(u32).range(1..))]
+    endpoints_pace: Option<u32>,
     /// File for the results [default: bench/RESULTS.md]
     #[arg(long)]
     out: Option<PathBuf>,
@@ -113,6 +120,8 @@ struct Bench {
     warm_up: Duration,
     window: Duration,
     idle: Duration,
+    /// Number of idle connections to the gateway.
+    idle_connections: usize,
     /// Number of first writes before a storm.
     steady: u64,
     backlogs: Vec<u64>,
@@ -122,6 +131,7 @@ struct Bench {
     messages: u64,
     relay: relay::Sizes,
     console: console::Sizes,
+    endpoints: endpoints::Sizes,
     postgres: Option<String>,
     // Declared before the server, so that it is dropped first: its database is on the server.
     deep: OnceCell<relay::Deep>,
@@ -268,7 +278,9 @@ impl Flags {
         let kind = if self.quick { " --quick" } else { "" };
         let server = match written.part {
             Part::Embedded => None,
-            Part::Postgres | Part::Relay | Part::Console => bench.server.get(),
+            Part::Postgres | Part::Relay | Part::Console | Part::Gateway | Part::Endpoints => {
+                bench.server.get()
+            }
             Part::Feed => bench.logical.get(),
         };
         let server = server.map(ToString::to_string).unwrap_or_default();
@@ -283,6 +295,8 @@ impl Flags {
             of_relay(bench),
             of_feeds(bench),
             console::every(bench),
+            of_gateway(bench),
+            of_endpoints(bench),
         ];
         let mut all: Vec<Chosen<'a>> = Part::ALL
             .into_iter()
@@ -324,6 +338,7 @@ impl Flags {
                 .window_ms
                 .map_or(of(5_000, 600), |it| Duration::from_millis(it.max(1))),
             idle: of(10_000, 2_000),
+            idle_connections: if self.quick { 1_000 } else { 10_000 },
             steady: if self.quick { 1_000 } else { 10_000 },
             backlogs: self.backlogs(),
             keys: self.keys(),
@@ -339,6 +354,12 @@ impl Flags {
                 self.window_ms.map(Duration::from_millis),
             ),
             console: console::Sizes::new(self.quick, rounds, self.events)?,
+            endpoints: endpoints::Sizes::new(
+                self.quick,
+                rounds,
+                self.window_ms.map(Duration::from_millis),
+                self.endpoints_pace,
+            ),
             postgres: self.postgres.clone(),
             deep: OnceCell::new(),
             server: OnceCell::new(),
@@ -412,6 +433,23 @@ fn of_relay(bench: &Bench) -> Vec<(&'static str, Measurement<'_>)> {
 /// The measurements of feeds.
 fn of_feeds(bench: &Bench) -> Vec<(&'static str, Measurement<'_>)> {
     vec![("feed", Box::pin(relay::feeds(bench)))]
+}
+
+/// The measurements of the gateway.
+fn of_gateway(bench: &Bench) -> Vec<(&'static str, Measurement<'_>)> {
+    vec![
+        ("gateway", Box::pin(gateway::gateway(bench, Store::Sqlite))),
+        (
+            "postgres-gateway",
+            Box::pin(gateway::gateway(bench, Store::Postgres)),
+        ),
+        ("gateway-idle", Box::pin(gateway::idle(bench))),
+    ]
+}
+
+/// The measurement of endpoints.
+fn of_endpoints(bench: &Bench) -> Vec<(&'static str, Measurement<'_>)> {
+    vec![("endpoints", Box::pin(endpoints::endpoints(bench)))]
 }
 
 /// The path of a program of this project. If it was not given, it is built into the folder of this

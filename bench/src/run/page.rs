@@ -1,4 +1,5 @@
-//! `RESULTS.md`: a part for each store, one for the relay, one for feeds and one for the console.
+//! `RESULTS.md`: a part for each store, one each for the relay, feeds, the console, the gateway and
+//! endpoints.
 //!
 //! A run that has measured a part completely replaces it and keeps the others.
 
@@ -23,16 +24,22 @@ pub(super) enum Part {
     Feed,
     /// The pages of the web console
     Console,
+    /// The gateway in front of a service, nginx and haproxy
+    Gateway,
+    /// Endpoints of tenants, some of them slow or down
+    Endpoints,
 }
 
 impl Part {
     /// All parts, in the order of the page.
-    pub(super) const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::Embedded,
         Self::Postgres,
         Self::Relay,
         Self::Feed,
         Self::Console,
+        Self::Gateway,
+        Self::Endpoints,
     ];
 
     fn heading(self) -> &'static str {
@@ -42,6 +49,8 @@ impl Part {
             Self::Relay => "# Relay",
             Self::Feed => "# Feed",
             Self::Console => "# Console",
+            Self::Gateway => "# Gateway",
+            Self::Endpoints => "# Endpoints",
         }
     }
 }
@@ -54,6 +63,8 @@ impl fmt::Display for Part {
             Self::Relay => "relay",
             Self::Feed => "feed",
             Self::Console => "console",
+            Self::Gateway => "gateway",
+            Self::Endpoints => "endpoints",
         })
     }
 }

@@ -46,6 +46,22 @@ impl Recorded {
         })
     }
 
+    /// A response as a service sends it that knows nothing of keys.
+    pub(super) fn plain(folder: &Folder) -> anyhow::Result<Self> {
+        let body = crate::ORDER;
+        let text = format!(
+            "HTTP/1.1 201 Created\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let file = folder.path().join("answer");
+        std::fs::write(&file, &text)?;
+        Ok(Self {
+            file,
+            size: text.len(),
+        })
+    }
+
     /// Starts a shop and records its replay.
     pub(super) async fn of(bench: &Bench, folder: &Folder) -> anyhow::Result<Self> {
         let place = Folder::make(folder.path(), "recorded")?;

@@ -1,4 +1,4 @@
-//! Child processes of the harness, which are killed when they are dropped.
+//! Child processes of the harness, which are killed when they are dropped, with their own children.
 //!
 //! The output of a process is written to a file. If the process fails, the error contains the end
 //! of that file.
@@ -6,6 +6,7 @@
 use std::{
     fs::{self, File},
     net::{Ipv4Addr, SocketAddr, TcpListener},
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -38,7 +39,8 @@ impl Running {
         command
             .stdin(Stdio::null())
             .stdout(said.try_clone()?)
-            .stderr(said);
+            .stderr(said)
+            .process_group(0);
         let child = command.spawn();
         let program = command.get_program().display();
         let child = child.with_context(|| format!("cannot start {program}"))?;
@@ -86,7 +88,12 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The process may have ended already.
+        // The workers of a server such as nginx stay if only the process that started them is killed. The
+        // group of a process that has ended may belong to another one.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let group = format!("-{}", self.child.id());
+            let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -132,6 +139,11 @@ impl Service {
     pub(super) fn resident(&self) -> anyhow::Result<f64> {
         self.running.memory("VmRSS")
     }
+
+    /// The highest memory of the process since its start, in mebibytes.
+    pub(super) fn peak(&self) -> anyhow::Result<f64> {
+        self.running.memory("VmHWM")
+    }
 }
 
 async fn is_ready(address: SocketAddr) -> bool {
@@ -151,6 +163,8 @@ pub(super) fn free_address() -> anyhow::Result<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
+    use hapax_testkit::wait::eventually;
+
     use super::*;
 
     #[test]
@@ -171,6 +185,27 @@ mod tests {
         assert!(proc.exists());
         drop(running);
         assert!(!proc.exists());
+    }
+
+    #[tokio::test]
+    async fn the_children_of_what_is_dropped_do_not_run_any_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 600 & echo $!; wait"]);
+        let running = Running::start(command, &log).unwrap();
+        let child = || fs::read_to_string(&log).unwrap_or_default();
+        eventually(READY, async || child().ends_with('\n')).await;
+        let stat = format!("/proc/{}/stat", child().trim());
+        assert!(runs(&stat));
+        drop(running);
+        // The system ends it after the signal was sent.
+        eventually(READY, async || !runs(&stat)).await;
+    }
+
+    /// Whether a process exists that has not ended.
+    fn runs(stat: &str) -> bool {
+        fs::read_to_string(stat).is_ok_and(|it| !it.contains(") Z "))
     }
 
     #[tokio::test]

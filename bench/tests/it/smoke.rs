@@ -113,6 +113,38 @@ fn the_pages_of_the_console_are_measured_and_written_down() {
 }
 
 #[test]
+fn the_figures_of_the_gateway_are_measured_and_written_down() {
+    let page = run(&["gateway", "postgres-gateway", "gateway-idle"]);
+    assert!(page.starts_with("# Gateway\n"), "{page}");
+    assert!(page.contains("fsync = on"), "{page}");
+    for line in [
+        "| 14 | first time / direct, INSERT |",
+        "| 14 | replay / direct, INSERT |",
+        "| 14 | gateway: added p99 at half load |",
+        "| 14 | memory with 1000 idle connections, PostgreSQL |",
+        "| haproxy / direct, no work |",
+    ] {
+        assert!(page.contains(line), "{line} is missing:\n{page}");
+    }
+}
+
+#[test]
+fn the_figures_of_endpoints_are_measured_and_written_down() {
+    let page = run(&["endpoints"]);
+    assert!(page.starts_with("# Endpoints\n"), "{page}");
+    for line in [
+        "| endpoints | p99, 1 % sick / alone |",
+        "| endpoints | peak memory of the relay |",
+        "| commit to delivered: p99, alone |",
+        "| commit to delivered: p99, 1 % sick |",
+        "| deliveries that wait at the end, 1 % sick |",
+        "500 endpoints of 50 tenants",
+    ] {
+        assert!(page.contains(line), "{line} is missing:\n{page}");
+    }
+}
+
+#[test]
 fn a_measurement_that_there_is_not_is_refused_with_the_names_of_those_there_are() {
     let directory = fresh("refused");
     let output = bench(&directory, &["nothing"]).output().unwrap();
@@ -165,7 +197,9 @@ fn bench(directory: &Path, only: &[&str]) -> Command {
         .arg("--no-peers")
         .args(["--events", "2000", "--only", &only.join(",")])
         .arg("--shop")
-        .arg(shop())
+        .arg(built("shop", "shop"))
+        .arg("--hapax")
+        .arg(built("hapax", "hapax-server"))
         .arg("--dir")
         .arg(directory)
         .arg("--out")
@@ -182,13 +216,13 @@ fn fresh(name: &str) -> PathBuf {
     directory
 }
 
-/// The shop from the build of the whole workspace. A separate build would take minutes.
+/// A program from the build of the whole workspace. A separate build would take minutes.
 #[track_caller]
-fn shop() -> PathBuf {
-    let shop = Path::new(env!("CARGO_BIN_EXE_bench")).with_file_name("shop");
+fn built(name: &str, package: &str) -> PathBuf {
+    let program = Path::new(env!("CARGO_BIN_EXE_bench")).with_file_name(name);
     assert!(
-        shop.is_file(),
-        "no shop to measure: cargo build --package shop"
+        program.is_file(),
+        "no {name} to measure: cargo build --package {package}"
     );
-    shop
+    program
 }

@@ -89,7 +89,8 @@ pub(crate) fn wants_key(method: &Method) -> bool {
 /// by an earlier one.
 pub(crate) fn is_stored(headers: &HeaderMap) -> bool {
     let status = headers.get(IDEMPOTENCY_STATUS);
-    status.is_some_and(|value| value == "stored" || value == "replayed")
+    let status = status.and_then(|value| value.as_bytes().split(|byte| *byte == b';').next());
+    status.is_some_and(|word| [&b"stored"[..], b"replayed"].contains(&word.trim_ascii()))
 }
 
 /// Whether the code of a problem says that the same request will fail again, regardless of the
@@ -109,6 +110,17 @@ fn passes(status: StatusCode, asked: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_parameters_of_the_status_are_ignored() {
+        let says = |status: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(IDEMPOTENCY_STATUS, http::HeaderValue::from_static(status));
+            is_stored(&headers)
+        };
+        assert!(says("stored") && says("replayed") && says("stored; upstream=opaque"));
+        assert!(!says("bypassed") && !says("storedx") && !says("; stored"));
+    }
 
     #[test]
     fn a_passing_status_is_tried_again_and_no_other() {

@@ -240,7 +240,8 @@
   }
 
   function liveFigures() {
-    if (!document.querySelector("body > nav")) return;
+    // The sign-in page has no navigation, and the customer portal no live figures.
+    if (!document.querySelector("body > nav") || !document.getElementById("live")) return;
     let wasLost = false;
     let pause = 1000;
     const open = () => {

@@ -4,13 +4,17 @@
 //! Each action has one confirmation page and one form that executes it. The store writes the action
 //! and its reason to the audit log, in the same transaction. A form that creates a job contains an
 //! idempotency key and the time of the form, so that a form that is sent twice creates one job. It
-//! also contains what the operator has seen: the version of a key, the epoch of a saga, or the
-//! snapshot of a count. Anything that has changed since is left unchanged.
+//! also contains what the operator has seen: the version of a key, of an endpoint or of an unknown
+//! outcome, the epoch of a saga, or the snapshot of a count. Anything that has changed since is left
+//! unchanged.
 
 mod plan;
 mod again;
 mod selected;
 mod test_event;
+mod endpoint;
+mod seek;
+mod unknown;
 mod run;
 mod notice;
 
@@ -32,13 +36,16 @@ use crate::{
     session::{self, LIFE},
 };
 
+use endpoint::EndpointAct;
 pub(crate) use notice::notice;
+use seek::SeekAct;
+use unknown::UnknownAct;
 
 /// Maximum number of selected deliveries.
 const SELECTED_MAX: usize = 200;
 
 /// The fields that are copied from the query to the form.
-const FIELDS: [&str; 12] = [
+const FIELDS: [&str; 15] = [
     "act",
     "partition",
     "position",
@@ -51,6 +58,9 @@ const FIELDS: [&str; 12] = [
     "saga",
     "decision",
     "step",
+    "endpoint",
+    "event",
+    "polling",
 ];
 
 /// The time of the form, in milliseconds since the Unix epoch.
@@ -106,6 +116,9 @@ enum Act {
         /// The epoch of the saga that the operator has seen.
         epoch: Option<i64>,
     },
+    Endpoint(EndpointAct),
+    Seek(SeekAct),
+    Unknown(UnknownAct),
 }
 
 /// What is done with one delivery.
@@ -338,6 +351,9 @@ impl Act {
                 step: fields.text("step").to_owned(),
                 epoch: parsed(fields, "epoch")?,
             },
+            act if endpoint::ACTS.contains(&act) => Self::Endpoint(EndpointAct::read(fields)?),
+            "seek" => Self::Seek(SeekAct::read(fields)?),
+            "settle" => Self::Unknown(UnknownAct::read(fields)?),
             other => {
                 return Err(Trouble::wrong(format!("Unknown action {other:?}.")));
             }

@@ -54,6 +54,12 @@ impl Asset {
         }
     }
 
+    /// The path of the file in another folder.
+    pub(crate) fn path_in(&self, folder: &str) -> String {
+        let name = self.path.strip_prefix(FOLDER).unwrap_or(&self.path);
+        format!("{folder}{name}")
+    }
+
     fn answer(&self, asked: &HeaderMap) -> Response {
         let tag = HeaderValue::from_str(&self.tag).expect("hex in quotes is a header");
         let mut headers = HeaderMap::new();

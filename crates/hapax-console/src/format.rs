@@ -104,8 +104,8 @@ pub(crate) fn badge(state: &str) -> Element {
         | "behind_dead_letter" | "declined" | "breaker_open" => "bad",
         "retrying" | "blocked" | "partly_blocked" | "paused" | "unavailable" | "interrupted"
         | "in_progress" | "removing" | "waiting" | "job_waits" | "held_back" | "not_settling"
-        | "stalled" | "waits_for_retry" => "slow",
-        "delivered" | "completed" | "done" | "active" => "good",
+        | "stalled" | "waits_for_retry" | "backlog_grows" | "slowed" => "slow",
+        "delivered" | "completed" | "done" | "active" | "enabled" => "good",
         _ => "plain",
     };
     let label = match state {
@@ -253,13 +253,25 @@ pub(crate) fn facts<const N: usize>(facts: [(&str, Html); N]) -> Element {
 
 /// The link to the next page. An empty page may have one.
 pub(crate) fn pager(path: &str, q: &str, before: &str, next: Option<&str>) -> Option<Element> {
+    pager_of(path, &[("q", q)], before, next, ["The newest", "Older"])
+}
+
+/// The links to the first and to the next page of a list with these fields and labels.
+pub(crate) fn pager_of(
+    path: &str,
+    fields: &[(&str, &str)],
+    before: &str,
+    next: Option<&str>,
+    labels: [&str; 2],
+) -> Option<Element> {
     if before.is_empty() && next.is_none() {
         return None;
     }
-    let first = (!before.is_empty()).then(|| link(&url(path, &[("q", q)]), "The newest"));
+    let [to_first, to_next] = labels;
+    let first = (!before.is_empty()).then(|| link(&url(path, fields), to_first));
     let next = next.map(|next| {
-        let to = url(path, &[("q", q), ("before", next)]);
-        link(&to, "Older").attr("rel", "next").class("next")
+        let to = url(path, &[fields, &[("before", next)]].concat());
+        link(&to, to_next).attr("rel", "next").class("next")
     });
     Some(
         el("nav")

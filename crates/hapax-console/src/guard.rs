@@ -59,7 +59,7 @@ impl PageRequest {
     pub(crate) fn caller(&self) -> &Caller {
         self.caller
             .as_ref()
-            .expect("nobody without a name comes past the door")
+            .expect("the guard accepts callers with a name only")
     }
 
     /// Whether the caller may change things.
@@ -175,7 +175,8 @@ async fn take(
     Some(refuse(StatusCode::FORBIDDEN, "The form has expired", why))
 }
 
-async fn form(body: Body) -> Result<Bytes, Response> {
+/// Reads a form, within its limits.
+pub(crate) async fn form(body: Body) -> Result<Bytes, Response> {
     match timeout(FORM_TIME, to_bytes(body, FORM_BYTES_MAX)).await {
         Ok(Ok(form)) => Ok(form),
         Ok(Err(_)) => {
@@ -230,8 +231,8 @@ fn called_rightly(console: &Console, headers: &HeaderMap) -> Option<Response> {
     Some(refuse(StatusCode::FORBIDDEN, "Not allowed", why))
 }
 
-/// Whether a form comes from a page of this console, according to the browser.
-fn is_own(headers: &HeaderMap) -> bool {
+/// Whether a form comes from a page of this host, according to the browser.
+pub(crate) fn is_own(headers: &HeaderMap) -> bool {
     let text = |name| {
         headers
             .get(name)
@@ -257,13 +258,18 @@ async fn tallies(console: &Console, page_request: &PageRequest) -> Tallies {
     let tallies = look.as_deref().map(Tallies::of).unwrap_or_default();
     Tallies {
         has_settings: !console.0.effective.is_empty(),
+        has_catalogue: console.0.has_catalogue,
         ..tallies
     }
 }
 
 fn framed(page_request: &PageRequest, tallies: &Tallies, page: Page, inner: Response) -> Response {
     let status = page.status;
-    let html = layout::render(page_request, tallies, page);
+    document(status, layout::render(page_request, tallies, page), inner)
+}
+
+/// The response of a page with its document.
+pub(crate) fn document(status: StatusCode, html: String, inner: Response) -> Response {
     let (mut parts, _) = inner.into_parts();
     parts.status = status;
     let kind = HeaderValue::from_static("text/html; charset=utf-8");
@@ -273,13 +279,19 @@ fn framed(page_request: &PageRequest, tallies: &Tallies, page: Page, inner: Resp
 }
 
 fn cookie(headers: &HeaderMap) -> Option<String> {
+    let value = cookie_named(headers, COOKIE)?;
+    (value.len() == 43).then(|| value.to_owned())
+}
+
+/// The first cookie with a name.
+pub(crate) fn cookie_named<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let lines = headers.get_all(header::COOKIE).into_iter();
     let pairs = lines
         .filter_map(|line| line.to_str().ok())
         .flat_map(|line| line.split(';'));
     let mut found = pairs.filter_map(|pair| pair.trim().split_once('='));
-    let (_, value) = found.find(|(name, _)| *name == COOKIE)?;
-    (value.len() == 43).then(|| value.to_owned())
+    let (_, value) = found.find(|(known, _)| *known == name)?;
+    Some(value)
 }
 
 /// Sets the cookie.

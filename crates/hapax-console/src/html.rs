@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 /// Elements without content and end tag.
-const VOID: [&str; 6] = ["br", "hr", "input", "link", "meta", "wbr"];
+const VOID: [&str; 7] = ["br", "hr", "img", "input", "link", "meta", "wbr"];
 
 /// A value that can be rendered into a page.
 pub(crate) trait Render {
@@ -39,6 +39,23 @@ pub(crate) fn el(tag: &'static str) -> Element {
 /// A link.
 pub(crate) fn link(to: &str, text: impl Render) -> Element {
     el("a").attr("href", to).add(text)
+}
+
+/// A choice between values, each with its label. The first one is chosen unless another one is `chosen`.
+pub(crate) fn choice(name: &str, label: &str, options: &[(&str, &str)], chosen: &str) -> Html {
+    let option = |(value, label): &(&str, &str)| {
+        el("option")
+            .attr("value", value)
+            .flag("selected", *value == chosen)
+            .add(*label)
+    };
+    let select = el("select")
+        .attr("id", name)
+        .attr("name", name)
+        .all(options.iter().map(option));
+    Html::default()
+        .add(el("label").attr("for", name).add(label))
+        .add(select)
 }
 
 impl Element {

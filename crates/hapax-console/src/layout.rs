@@ -75,31 +75,6 @@ pub(crate) fn render(page_request: &PageRequest, tallies: &Tallies, page: Page) 
         body,
         ..
     } = page;
-    let head = el("head")
-        .add(el("meta").attr("charset", "utf-8"))
-        .add(
-            el("meta")
-                .attr("name", "viewport")
-                .attr("content", "width=device-width, initial-scale=1"),
-        )
-        .add(
-            el("meta")
-                .attr("name", "color-scheme")
-                .attr("content", "light dark"),
-        )
-        .add(el("title").add(format!("{title} – Hapax")))
-        .add(
-            el("link")
-                .attr("rel", "icon")
-                .attr("href", &ICON.path)
-                .attr("type", "image/svg+xml"),
-        )
-        .add(
-            el("link")
-                .attr("rel", "stylesheet")
-                .attr("href", &STYLE.path),
-        )
-        .add(el("script").attr("src", &SCRIPT.path));
     let main = el("main")
         .attr("id", "main")
         .attr("tabindex", "-1")
@@ -116,7 +91,38 @@ pub(crate) fn render(page_request: &PageRequest, tallies: &Tallies, page: Page) 
         .add(navigation)
         .add(main)
         .add(has_caller.then(|| help(tallies)));
-    let html = el("html").attr("lang", "en").add(head).add(inside);
+    let files = Files {
+        icon: &ICON.path,
+        styles: &[&STYLE.path],
+        script: &SCRIPT.path,
+    };
+    document(&format!("{title} – Hapax"), &files, inside)
+}
+
+/// The paths of the static files of a document.
+pub(crate) struct Files<'a> {
+    pub(crate) icon: &'a str,
+    pub(crate) styles: &'a [&'a str],
+    pub(crate) script: &'a str,
+}
+
+/// Renders a document with this body.
+pub(crate) fn document(title: &str, files: &Files<'_>, body: Element) -> String {
+    let meta = |name: &str, content: &str| el("meta").attr("name", name).attr("content", content);
+    let style = |path: &&str| el("link").attr("rel", "stylesheet").attr("href", path);
+    let icon = el("link")
+        .attr("rel", "icon")
+        .attr("href", files.icon)
+        .attr("type", "image/svg+xml");
+    let head = el("head")
+        .add(el("meta").attr("charset", "utf-8"))
+        .add(meta("viewport", "width=device-width, initial-scale=1"))
+        .add(meta("color-scheme", "light dark"))
+        .add(el("title").add(title))
+        .add(icon)
+        .all(files.styles.iter().map(style))
+        .add(el("script").attr("src", files.script));
+    let html = el("html").attr("lang", "en").add(head).add(body);
     Html::default()
         .add(html)
         .into_string()

@@ -34,6 +34,8 @@ mod navigation;
 mod layout;
 mod format;
 mod table;
+mod inputs;
+mod endpoint_trial;
 mod chart;
 mod sample;
 mod live;
@@ -41,6 +43,9 @@ mod pages;
 mod act;
 mod markdown;
 mod test_events;
+#[cfg(feature = "catalogue")]
+pub mod catalogue;
+pub mod portal;
 pub mod serve;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
@@ -48,8 +53,10 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use axum::{Router, middleware};
 use hapax::{
     Clock,
-    admin::{Admin, Configured, DestinationIndex},
+    admin::{Admin, Configured, DestinationIndex, EndpointOperations},
+    limits::{ENDPOINT_TESTS, ENDPOINT_WAITING},
     mask::Mask,
+    places::Places,
 };
 use tokio::sync::{Semaphore, watch};
 
@@ -70,6 +77,13 @@ const LIVE_MAX: usize = 64;
 
 /// Renders the metrics of this process as Prometheus text.
 pub type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
+
+/// An event catalogue, and the flags that are enabled for tenants.
+#[cfg(feature = "catalogue")]
+pub type ConfiguredCatalogue = (
+    hapax::catalogue::Catalogue,
+    std::collections::BTreeSet<String>,
+);
 
 /// The settings of a console.
 #[non_exhaustive]
@@ -93,6 +107,13 @@ pub struct Settings {
     pub metrics: Option<Metrics>,
     /// Offers test events; without it, the console has no button for them.
     pub test_events: Option<TestEvents>,
+    /// Sends test events to endpoints; without it, the console has no button for them.
+    pub endpoints: Option<Arc<dyn EndpointOperations>>,
+    /// Maximum number of deliveries that wait for an endpoint, as its relays have it: no more are queued.
+    pub endpoint_waiting: u32,
+    /// The event catalogue of the service; without it, the console has no pages for event types.
+    #[cfg(feature = "catalogue")]
+    pub catalogue: Option<ConfiguredCatalogue>,
     /// Maximum number of connections with live figures. It must be lower than the limit of the
     /// listener.
     pub live_max: usize,
@@ -124,8 +145,15 @@ struct Inner {
     explained_in: Option<&'static str>,
     samples: Samples,
     test_events: Option<TestEvents>,
+    endpoints: Option<Arc<dyn EndpointOperations>>,
+    endpoint_waiting: u32,
+    #[cfg(feature = "catalogue")]
+    catalogue: Option<ConfiguredCatalogue>,
+    has_catalogue: bool,
     /// Limits the test events that are offered at the same time.
     tests: Semaphore,
+    /// Limits the test events that are sent to endpoints at the same time.
+    endpoint_tests: Places,
     live: Arc<Semaphore>,
     closing: watch::Sender<bool>,
 }
@@ -143,6 +171,10 @@ impl Settings {
             configured: BTreeMap::new(),
             metrics: None,
             test_events: None,
+            endpoints: None,
+            endpoint_waiting: ENDPOINT_WAITING,
+            #[cfg(feature = "catalogue")]
+            catalogue: None,
             live_max: LIVE_MAX,
         }
     }
@@ -183,8 +215,16 @@ impl Console {
             configured,
             metrics,
             test_events,
+            endpoints,
+            endpoint_waiting,
+            #[cfg(feature = "catalogue")]
+            catalogue,
             live_max,
         } = settings;
+        #[cfg(feature = "catalogue")]
+        let has_catalogue = catalogue.is_some();
+        #[cfg(not(feature = "catalogue"))]
+        let has_catalogue = false;
         let index = DestinationIndex::new(admin, configured);
         Self(Arc::new(Inner {
             queries: Queries::new(index, mask),
@@ -197,7 +237,13 @@ impl Console {
             explained_in,
             samples: Samples::new(metrics),
             test_events,
+            endpoints,
+            endpoint_waiting,
+            #[cfg(feature = "catalogue")]
+            catalogue,
+            has_catalogue,
             tests: Semaphore::new(TESTS_MAX),
+            endpoint_tests: Places::new(ENDPOINT_TESTS),
             live: Arc::new(Semaphore::new(live_max)),
             closing: watch::Sender::new(false),
         }))

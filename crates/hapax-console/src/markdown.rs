@@ -10,6 +10,10 @@ use pulldown_cmark::{Event, HeadingLevel, OffsetIter, Options, Parser, Tag};
 
 use crate::html::{Element, Html, el, link};
 
+/// Maximum number of elements within each other. The content of deeper ones is shown without them,
+/// because elements are rendered recursively.
+const DEPTH_MAX: usize = 64;
+
 /// Returns the target of a link, if it exists in the console.
 type LeadsTo<'a> = &'a dyn Fn(&str) -> Option<String>;
 
@@ -43,6 +47,8 @@ struct Page<'a> {
     is_section_shown: bool,
     /// Whether headings have anchors.
     has_anchors: bool,
+    /// How many elements are open.
+    depth: usize,
     to: LeadsTo<'a>,
 }
 
@@ -54,6 +60,7 @@ impl<'a> Page<'a> {
             words,
             is_section_shown: false,
             has_anchors: true,
+            depth: 0,
             to,
         }
     }
@@ -160,6 +167,16 @@ impl<'a> Page<'a> {
     /// Renders an element that has started. Elements that the console does not know are replaced by
     /// their content.
     fn element(&mut self, tag: Tag<'_>) -> Html {
+        if self.depth >= DEPTH_MAX {
+            return self.plain();
+        }
+        self.depth += 1;
+        let element = self.known_element(tag);
+        self.depth -= 1;
+        element
+    }
+
+    fn known_element(&mut self, tag: Tag<'_>) -> Html {
         let tag = match tag {
             Tag::CodeBlock(_) => return Html::default().add(self.code_block()),
             Tag::Link { dest_url, .. } => {
@@ -192,6 +209,27 @@ impl<'a> Page<'a> {
                 // Events of extensions that are not enabled, and horizontal rules.
                 _ => html,
             };
+        }
+        html
+    }
+
+    /// Renders up to the end of the element that has started, as text without elements.
+    fn plain(&mut self) -> Html {
+        let (mut html, mut open) = (Html::default(), 1_usize);
+        while open > 0 {
+            let Some((event, _)) = self.events.next() else {
+                break;
+            };
+            match event {
+                Event::Start(_) => open += 1,
+                Event::End(_) => open -= 1,
+                Event::Text(text)
+                | Event::Code(text)
+                | Event::Html(text)
+                | Event::InlineHtml(text) => html = html.add(&*text),
+                Event::SoftBreak | Event::HardBreak => html = html.add(" "),
+                _ => {}
+            }
         }
         html
     }
@@ -263,6 +301,18 @@ mod tests {
             html.contains("&lt;b onclick=x&gt;bold&lt;/b&gt; go i"),
             "{html}"
         );
+    }
+
+    #[test]
+    fn elements_are_nested_to_a_bounded_depth() {
+        for (mark, element) in [("> ", "p"), ("- ", "ul"), ("1. ", "ol")] {
+            let page = format!("{}deep <b>\n\nafter\n", mark.repeat(10_000));
+            let html = render(&page, &[], &|_| None).into_string();
+            let start = format!("<{element}>");
+            assert!(html.matches(&*start).count() <= DEPTH_MAX + 2, "{mark}");
+            assert!(html.contains("deep &lt;b&gt;"), "{mark}");
+            assert!(html.contains("after"), "{mark}");
+        }
     }
 
     #[test]

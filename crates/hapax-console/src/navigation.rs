@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// The pages: the key after `g` that opens it, the path, and the title.
-const PLACES: [(&str, &str, &str); 12] = [
+const PLACES: [(&str, &str, &str); 16] = [
     ("o", "/console", "Overview"),
     ("e", "/console/events", "Events"),
     ("d", "/console/deliveries", "Deliveries"),
@@ -17,7 +17,11 @@ const PLACES: [(&str, &str, &str); 12] = [
     ("k", "/console/keys", "Keys"),
     ("i", "/console/inbox", "Inbox"),
     ("s", SAGAS, "Sagas"),
+    ("u", "/console/unknown", "Unknown outcomes"),
     ("t", "/console/destinations", "Destinations"),
+    ("w", "/console/endpoints", "Endpoints"),
+    ("p", "/console/polling", "Polling endpoints"),
+    ("y", CATALOGUE, "Event catalogue"),
     ("a", "/console/advanced", "Jobs and audit"),
     ("f", CONFIGURATION, "Configuration"),
     ("c", "/console/reference/cli", "Commands"),
@@ -25,9 +29,10 @@ const PLACES: [(&str, &str, &str); 12] = [
 ];
 const DEAD: &str = "/console/dead-letters";
 const SAGAS: &str = "/console/sagas";
+const CATALOGUE: &str = "/console/catalogue";
 const CONFIGURATION: &str = "/console/configuration";
 
-/// What the navigation shows beside the names of the pages.
+/// The numbers beside the names of the pages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tallies {
     /// Dead letters; `None` if unknown.
@@ -36,6 +41,8 @@ pub(crate) struct Tallies {
     pub(crate) attention: Option<Count>,
     /// Whether the host has settings to show.
     pub(crate) has_settings: bool,
+    /// Whether the host has an event catalogue.
+    pub(crate) has_catalogue: bool,
 }
 
 impl Tallies {
@@ -54,6 +61,7 @@ impl Tallies {
             dead: Some(dead),
             attention,
             has_settings: false,
+            has_catalogue: false,
         }
     }
 
@@ -70,9 +78,14 @@ impl Tallies {
 pub(crate) fn places(
     tallies: &Tallies,
 ) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    let has_settings = tallies.has_settings;
+    let (has_settings, has_catalogue) = (tallies.has_settings, tallies.has_catalogue);
+    let is_there = move |path: &str| match path {
+        CONFIGURATION => has_settings,
+        CATALOGUE => has_catalogue,
+        _ => true,
+    };
     let places = PLACES.into_iter();
-    places.filter(move |(_, path, _)| has_settings || *path != CONFIGURATION)
+    places.filter(move |(_, path, _)| is_there(path))
 }
 
 /// Renders the navigation of the page at `here`.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use hapax::{
-    admin::{Actor, Admin, AdminError, DestinationIndex, Timeline, Trace},
+    admin::{Actor, Admin, AdminError, DestinationIndex, EndpointDelivery, Timeline, Trace},
     event::EventId,
     mask::{Mask, Shown},
     outbox::OutboxEvent,
@@ -33,6 +33,11 @@ impl Queries {
         self.mask.content(content_type, bytes)
     }
 
+    /// The names whose values are masked.
+    pub(crate) fn mask(&self) -> &Mask {
+        &self.mask
+    }
+
     /// The beginning of a receiver's response, masked. If it is incomplete JSON, only its length.
     pub(crate) fn head(&self, head: &[u8]) -> String {
         const SHOWN: usize = 512;
@@ -41,6 +46,11 @@ impl Queries {
             Some(text) => text.chars().take(SHOWN).collect(),
             None => format!("incomplete JSON, {} bytes", head.len()),
         }
+    }
+
+    /// Masks the excerpts of an attempt at an endpoint.
+    pub(crate) fn mask_exchange(&self, attempt: &mut EndpointDelivery) {
+        attempt.mask(&self.mask);
     }
 
     pub(crate) fn hides(&self, name: &str) -> bool {

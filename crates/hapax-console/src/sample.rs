@@ -14,9 +14,10 @@ use std::{
 use hapax::{
     Timestamp,
     admin::{
-        Actor, AdminError, Destination, DestinationFigures, Job, JobFilter, Overview, Stalled,
-        destination_of,
+        Actor, AdminError, Destination, DestinationFigures, EndpointAttention, Job, JobFilter,
+        Overview, Stalled, WaitingEndpoint, destination_of,
     },
+    limits::ENDPOINT_STATUS_COUNTED,
 };
 use tokio::{
     sync::Mutex as Turn,
@@ -41,6 +42,8 @@ const RECENT: Duration = Duration::from_secs(15);
 const PATIENCE: Duration = Duration::from_millis(500);
 /// The number of waiting jobs that are shown.
 const JOBS: usize = 10;
+/// Number of waiting deliveries below which the backlog of an endpoint is not mentioned.
+const BACKLOG_MIN: u64 = 10;
 /// The number of samples over which rates are computed: one minute.
 const RATE: usize = 12;
 
@@ -52,6 +55,10 @@ pub(crate) struct Look {
     pub(crate) stalled: Vec<Stalled>,
     /// All destinations.
     pub(crate) places: Vec<Destination>,
+    /// The disabled endpoints, and the backlogs of the others.
+    pub(crate) endpoints: EndpointAttention,
+    /// Endpoints whose backlogs have grown in the last minute.
+    pub(crate) growing: Vec<WaitingEndpoint>,
     /// Jobs that no relay has begun, the newest first, up to [`JOBS`].
     pub(crate) waiting_jobs: Vec<Job>,
     /// Destinations whose breaker is open in a relay of this process.
@@ -78,6 +85,8 @@ pub(crate) struct Sample {
     pub(crate) committed: f64,
     pub(crate) delivered: f64,
     pub(crate) failed: BTreeMap<String, f64>,
+    /// Deliveries that wait for endpoints, by endpoint.
+    waiting: BTreeMap<String, u64>,
     requests: Option<Requests>,
     /// The fraction of requests that were replayed.
     pub(crate) reuse: Option<f64>,
@@ -131,21 +140,25 @@ impl Samples {
             destination: None,
             state: Some("waiting".to_owned()),
         };
-        let ((overview, stalled), places, waiting) = tokio::try_join!(
+        let ((overview, stalled), places, waiting, endpoints) = tokio::try_join!(
             console.index().overview_and_stalled(actor),
             console.index().list(actor),
             console.store().jobs(actor, &waiting, None, JOBS),
+            console.store().endpoint_attention(actor),
         )?;
         // The metrics of this process contain all tenants.
         let text = self.metrics.as_ref().filter(|_| tenant.is_none());
         let text = text.map(|render| render()).unwrap_or_default();
         let requests = requests(&text);
-        kept.add(Sample::of(now, &overview, requests));
+        let growing = kept.growing(&endpoints.backlogs);
+        kept.add(Sample::of(now, &overview, &endpoints, requests));
         let look = Arc::new(Look {
             at: now,
             overview,
             stalled,
             places,
+            endpoints,
+            growing,
             waiting_jobs: waiting.items,
             breakers: breakers(&text),
             kept: kept.samples.iter().cloned().collect(),
@@ -188,6 +201,19 @@ pub(crate) async fn keep(console: &Console) {
 }
 
 impl Kept {
+    /// The backlogs that have grown since a sample of about a minute ago, or that are too long to be
+    /// counted. Without such a sample, it is not known which have grown.
+    fn growing(&self, backlogs: &[WaitingEndpoint]) -> Vec<WaitingEndpoint> {
+        let back = self.samples.len().checked_sub(RATE);
+        let earlier = back.and_then(|at| self.samples.get(at));
+        let has_grown = |it: &&WaitingEndpoint| {
+            let before = earlier.map(|then| then.waiting.get(&it.id).copied().unwrap_or(0));
+            let is_more = before.is_some_and(|before| it.waiting > before);
+            it.waiting >= BACKLOG_MIN && (is_more || it.waiting >= ENDPOINT_STATUS_COUNTED as u64)
+        };
+        backlogs.iter().filter(has_grown).cloned().collect()
+    }
+
     /// Keeps a sample. It replaces the last one if that is younger than a step.
     fn add(&mut self, mut sample: Sample) {
         let before = self.samples.len().checked_sub(2);
@@ -220,6 +246,7 @@ impl Kept {
             }
             _ => self.long.push_back(Sample {
                 failed: BTreeMap::new(),
+                waiting: BTreeMap::new(),
                 ..sample.clone()
             }),
         }
@@ -240,7 +267,12 @@ impl Sample {
         self.requests.is_some()
     }
 
-    fn of(at: Timestamp, overview: &Overview, requests: Option<Requests>) -> Self {
+    fn of(
+        at: Timestamp,
+        overview: &Overview,
+        endpoints: &EndpointAttention,
+        requests: Option<Requests>,
+    ) -> Self {
         let seconds = overview.window.as_secs_f64().max(1.0);
         let rate = |count: u64| float(count) / seconds;
         let lags = overview.destinations.iter().filter_map(|it| it.lag);
@@ -248,12 +280,15 @@ impl Sample {
             .destinations
             .iter()
             .map(|it| (it.name.clone(), float(it.failed.number)));
+        let waiting = endpoints.backlogs.iter();
+        let waiting = waiting.map(|it| (it.id.clone(), it.waiting));
         Self {
             at,
             lag: lags.max().unwrap_or_default().as_secs_f64(),
             committed: rate(overview.committed.number),
             delivered: rate(overview.delivered.number),
             failed: failed.collect(),
+            waiting: waiting.collect(),
             requests,
             reuse: None,
             conflicts: None,
@@ -336,6 +371,7 @@ mod tests {
             committed: 0.0,
             delivered: 0.0,
             failed: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             requests: Some(Requests {
                 all,
                 replayed,
@@ -344,6 +380,36 @@ mod tests {
             reuse: None,
             conflicts: None,
         }
+    }
+
+    #[test]
+    fn a_backlog_that_is_longer_than_a_minute_ago_grows() {
+        let of = |id: &str, waiting| WaitingEndpoint {
+            id: id.to_owned(),
+            tenant: "acme".to_owned(),
+            waiting,
+        };
+        let now = [
+            of("more", 40),
+            of("same", 30),
+            of("few", 9),
+            of("full", ENDPOINT_STATUS_COUNTED as u64),
+        ];
+        let mut kept = Kept::default();
+        let grown = |kept: &Kept| {
+            let grown = kept.growing(&now).into_iter();
+            grown.map(|it| it.id).collect::<Vec<_>>()
+        };
+        for at in 0..12 {
+            assert_eq!(grown(&kept), ["full"], "{at}");
+            let waiting = [("more", 39), ("same", 30)];
+            let waiting = waiting.map(|(id, number)| (id.to_owned(), number));
+            kept.add(Sample {
+                waiting: waiting.into(),
+                ..sample(at * 5_000, 0.0, 0.0)
+            });
+        }
+        assert_eq!(grown(&kept), ["more", "full"]);
     }
 
     #[test]

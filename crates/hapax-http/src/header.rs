@@ -20,6 +20,17 @@ pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-
 /// The response headers that only the layer sets. Those of a handler are removed.
 pub(crate) const OWN_HEADERS: [HeaderName; 3] =
     [IDEMPOTENCY_KEY, IDEMPOTENCY_STATUS, IDEMPOTENT_REPLAYED];
+/// Hop-by-hop headers (RFC 9110, section 7.6.1). `Connection` may list more.
+pub const HOP_BY_HOP: [HeaderName; 8] = [
+    http::header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    http::header::PROXY_AUTHENTICATE,
+    http::header::PROXY_AUTHORIZATION,
+    http::header::TE,
+    http::header::TRANSFER_ENCODING,
+    http::header::UPGRADE,
+];
 /// The header with the number of milliseconds that the client is still willing to wait.
 pub const REQUEST_TIMEOUT: HeaderName = HeaderName::from_static("x-request-timeout");
 

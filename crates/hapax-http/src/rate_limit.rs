@@ -100,6 +100,24 @@ impl RateLimit {
             buckets: Mutex::default(),
         }))
     }
+
+    /// The rate.
+    pub fn rate(&self) -> Rate {
+        self.0.rate
+    }
+
+    /// Counts a request, for a program that does not use the layer.
+    ///
+    /// # Errors
+    /// The response to a request that exceeds the rate: 429 with `Retry-After`. It counts as none.
+    pub fn admit(&self, tenant: Option<&Tenant>) -> Result<(), Problem> {
+        self.0.take(tenant).map_err(|wait| self.0.refusal(wait))
+    }
+
+    /// Takes back the count of a request that was admitted, and then refused for another reason.
+    pub fn give_back(&self, tenant: Option<&Tenant>) {
+        self.0.give_back(tenant);
+    }
 }
 
 impl Limit {
@@ -118,7 +136,14 @@ impl Limit {
         Ok(())
     }
 
-    fn refusal(&self, wait: Duration) -> Response {
+    fn give_back(&self, tenant: Option<&Tenant>) {
+        let now = self.stopwatch.reading();
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let full_at = buckets.of(tenant, now, self.refill);
+        *full_at = full_at.saturating_sub(self.interval);
+    }
+
+    fn refusal(&self, wait: Duration) -> Problem {
         let Rate {
             requests,
             period,
@@ -128,8 +153,7 @@ impl Limit {
             "at most {requests} requests in {period:?} are accepted, and {burst} at once; send the \
              same request again after the time in Retry-After"
         );
-        let problem = Problem::new(RATE_LIMIT).detail(detail);
-        problem.retry_after(wait).into_response()
+        Problem::new(RATE_LIMIT).detail(detail).retry_after(wait)
     }
 }
 
@@ -182,7 +206,10 @@ where
     fn call(&mut self, request: Request) -> Self::Future {
         match self.limit.take(request.extensions().get()) {
             Ok(()) => Either::Left(self.inner.call(request)),
-            Err(wait) => Either::Right(ready(Ok(self.limit.refusal(wait)))),
+            Err(wait) => {
+                let refusal = self.limit.refusal(wait).into_response();
+                Either::Right(ready(Ok(refusal)))
+            }
         }
     }
 }
@@ -226,6 +253,22 @@ mod tests {
         // A pause fills the bucket, and no more than that.
         assert_eq!([take(60_000), take(60_000), take(60_000)], [Ok(()); 3]);
         assert_eq!(take(60_000), Err(Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn a_request_that_is_given_back_was_not_counted() {
+        let (limit, _) = limit();
+        let ann = tenant(1);
+        for _ in 0..10 {
+            assert!(limit.admit(Some(&ann)).is_ok());
+            limit.give_back(Some(&ann));
+        }
+        // A bucket is never fuller than full.
+        limit.give_back(Some(&ann));
+        for _ in 0..3 {
+            assert!(limit.admit(Some(&ann)).is_ok());
+        }
+        assert!(limit.admit(Some(&ann)).is_err());
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl RequestId {
 
     /// Returns the id that the caller sent, if it is valid: 1 to 128 letters, digits and
     /// `- _ . : / + =`.
-    fn sent(headers: &HeaderMap) -> Option<Self> {
+    pub fn sent(headers: &HeaderMap) -> Option<Self> {
         let value = headers.get(REQUEST_ID)?;
         is_sane(value.as_bytes()).then(|| Self(value.clone()))
     }

@@ -16,32 +16,23 @@ use hapax::{
 };
 use http::{
     Extensions, HeaderMap, HeaderName, HeaderValue, StatusCode,
-    header::{
-        CONNECTION, CONTENT_LENGTH, DATE, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SERVER,
-        SET_COOKIE, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
-    },
+    header::{CONNECTION, CONTENT_LENGTH, DATE, SERVER, SET_COOKIE, TRAILER, TRANSFER_ENCODING},
 };
 
 use crate::{
-    header::{IDEMPOTENCY_KEY, IDEMPOTENCY_STATUS, IDEMPOTENT_REPLAYED, echo},
+    header::{HOP_BY_HOP, IDEMPOTENCY_KEY, IDEMPOTENCY_STATUS, IDEMPOTENT_REPLAYED, echo},
+    passed_on::Verbatim,
     profile::Profile,
     request_id::REQUEST_ID,
     settings::Moment,
 };
 
-/// Headers that belong to one exchange and are never stored.
-const PER_EXCHANGE: [HeaderName; 16] = [
+/// Headers that belong to one exchange and are never stored, in addition to the hop-by-hop headers.
+const PER_EXCHANGE: [HeaderName; 9] = [
     SET_COOKIE,
     DATE,
     SERVER,
-    CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION,
-    TE,
     TRAILER,
-    UPGRADE,
     REQUEST_ID,
     IDEMPOTENCY_KEY,
     IDEMPOTENCY_STATUS,
@@ -100,6 +91,7 @@ impl Stored {
         let mut response = Response::new(Body::from(self.body.clone()));
         *response.status_mut() = self.status;
         *response.headers_mut() = self.headers.clone();
+        self.mark(&mut response);
         response
     }
 
@@ -112,7 +104,15 @@ impl Stored {
         headers.insert(IDEMPOTENCY_STATUS, STORED);
         headers.extend(exchange);
         *response.extensions_mut() = extensions;
+        self.mark(&mut response);
         response
+    }
+
+    /// Marks an error response, so that nothing replaces its stored bytes.
+    fn mark(&self, response: &mut Response) {
+        if self.status.is_client_error() || self.status.is_server_error() {
+            response.extensions_mut().insert(Verbatim);
+        }
     }
 
     /// Returns the state of the key, which follows from the status.
@@ -150,7 +150,8 @@ pub(crate) fn split(
         if REBUILT.contains(&name) {
             continue;
         }
-        if PER_EXCHANGE.contains(&name) || per_request.contains(&name) || named.contains(&name) {
+        let is_hop_by_hop = HOP_BY_HOP.contains(&name) || named.contains(&name);
+        if is_hop_by_hop || PER_EXCHANGE.contains(&name) || per_request.contains(&name) {
             exchange.append(name, value);
         } else {
             stored.push((

@@ -132,7 +132,9 @@ impl<'a> Ending<'a> {
     }
 
     /// The statements of a transaction without a phase, in order. The first one stores the response,
-    /// or accepts a message, if there is one.
+    /// or accepts a message, if there is one. The first one fails if a statement of a handler has
+    /// ended the transaction, unless it accepts a message or writes several events: handlers of
+    /// sqlx could end it, and their messages are accepted before.
     pub(crate) fn said(&self) -> Vec<Said<'_>> {
         let mut said: Vec<Said<'_>> = Vec::with_capacity(2);
         if let Some(NewMessage { payload_hash, row }) = &self.message {

@@ -50,7 +50,7 @@ impl IfAbsent {
 ///
 /// # Errors
 /// `Conflict` if it was not committed and the request may run again; `Unavailable` if the outcome
-/// cannot be determined, whatever the reason: any other error would say that nothing was changed.
+/// cannot be determined, for any reason: any other error would say that nothing was changed.
 /// `if_absent` says which of the two it is if the key has no row.
 pub(crate) async fn committed(
     store: &Postgres,

@@ -28,7 +28,10 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use crate::{
     address::Address,
     connection::foreign::Known,
-    error::{OpenError, is_read_only, is_stale, is_wire, no_connection, store_error, unavailable},
+    error::{
+        OpenError, is_read_only, is_stale, is_wire, no_connection, own_error, store_error,
+        unavailable,
+    },
     settings::Settings,
     statement::{Argument, Call},
     tls,
@@ -100,9 +103,11 @@ impl Connections {
         Ok(())
     }
 
-    /// The time limits of a transaction, if no setting is kept on a connection.
+    /// The settings of a transaction, if none is kept on a connection: its time limits, and the mark
+    /// that the transaction is the store's (`session/require_open`).
     pub(crate) fn bounds(&self, settings: &Settings) -> String {
-        bounds(settings, &self.shared.watched, "SET LOCAL")
+        let bounds = bounds(settings, &self.shared.watched, "SET LOCAL");
+        format!("{bounds}; SET LOCAL hapax.transaction = 'open'")
     }
 
     /// Closes the connections that are not in use. New ones are opened when they are needed.
@@ -411,5 +416,56 @@ impl From<QueryError> for StoreError {
             QueryError::Failed(error) => store_error(error),
             QueryError::Lost => unavailable("the database did not answer in time"),
         }
+    }
+}
+
+/// A commit that has failed.
+#[derive(Debug)]
+pub(crate) struct CommitError {
+    pub(crate) cause: StoreError,
+    /// Whether the transaction may have been committed all the same.
+    pub(crate) is_unknown: bool,
+}
+
+impl CommitError {
+    /// A commit whose result is lost.
+    pub(crate) fn unknown(cause: StoreError) -> Self {
+        Self {
+            cause,
+            is_unknown: true,
+        }
+    }
+
+    /// The error of a statement on the store's own tables.
+    pub(crate) fn of_own_statement(self) -> Self {
+        Self {
+            cause: own_error(self.cause),
+            ..self
+        }
+    }
+}
+
+/// Nothing was committed.
+impl From<StoreError> for CommitError {
+    fn from(cause: StoreError) -> Self {
+        Self {
+            cause,
+            is_unknown: false,
+        }
+    }
+}
+
+impl From<QueryError> for CommitError {
+    fn from(failed: QueryError) -> Self {
+        Self {
+            is_unknown: failed.is_unknown(),
+            cause: failed.into(),
+        }
+    }
+}
+
+impl From<CommitError> for StoreError {
+    fn from(failed: CommitError) -> Self {
+        failed.cause
     }
 }

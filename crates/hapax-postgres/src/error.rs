@@ -243,6 +243,15 @@ fn is_fatal(error: &DbError) -> bool {
     }
 }
 
+/// The refusal of a statement that would end its transaction. The server has the same code for a
+/// procedure that commits in a transaction.
+pub(crate) fn ends_transaction(keyword: &str) -> StoreError {
+    let why = format!("{keyword} was not executed: the store ends the transaction");
+    let state = SqlState::INVALID_TRANSACTION_TERMINATION;
+    let refused = DatabaseError::new(DatabaseErrorKind::Other, None, state.code(), why);
+    StoreError::statement(refused)
+}
+
 /// Converts the error of a pool that has no connection.
 pub(crate) fn no_connection(error: PoolError) -> StoreError {
     match error {

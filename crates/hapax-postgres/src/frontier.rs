@@ -14,6 +14,8 @@
 //! snapshot in which everything up to the highest id was read, an id below which no event can
 //! appear any more, and which shards were read at all.
 
+mod polled;
+
 use hapax::{
     delivery::{Frontier, Shards},
     store::StoreError,

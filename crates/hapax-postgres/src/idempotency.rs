@@ -128,6 +128,11 @@ pub(crate) fn parts(scope: &Scope) -> [&str; 3] {
     ]
 }
 
+/// The scope of a row with these columns.
+pub(crate) fn scope_of(row: &Row) -> [&str; 3] {
+    [row.get("tenant"), row.get("operation"), row.get("key")]
+}
+
 /// How long a response is kept: the requested retention, limited to the maximum.
 pub(crate) fn retention(claim: &Claim) -> Duration {
     claim.retention.min(RETENTION_MAX)

@@ -3,7 +3,8 @@
 //! The key, the handler's rows, the stored response and the events are written in one transaction.
 //! Its statements are pipelined: `BEGIN` and the claim are one round trip; the response, the events
 //! and
-//! `COMMIT` are another. Concurrent single-shot requests share one transaction.
+//! `COMMIT` are another. Concurrent single-shot requests share one transaction, and so do the keys of
+//! phased requests that are entered or finished at the same time.
 //!
 //! While the transaction of a key runs, the key is represented by an advisory lock, and its payload
 //! by another one. Its row is written once, together with the response. Only the database's clock
@@ -41,13 +42,16 @@ mod payload_lock;
 mod claim;
 mod keys;
 mod phase;
+mod phase_member;
 mod phases;
 mod transaction;
 mod commit;
 mod commit_recovery;
 mod member;
 mod single_shot;
+mod groups;
 mod statement;
+mod ending_keyword;
 mod emit;
 mod frontier;
 mod looks;
@@ -56,7 +60,11 @@ mod inbox;
 mod saga;
 mod table_source;
 mod feed;
+mod work;
+mod operational;
 mod delivery;
+mod poll;
+mod endpoint;
 mod admin;
 pub mod adapter;
 mod value;

@@ -34,7 +34,7 @@ pub(crate) struct Member {
 
 impl Member {
     /// Whether the caller still waits for the result. Called once, just before the request starts.
-    pub(crate) fn is_wanted(&self) -> bool {
+    pub(crate) fn takes_turn(&self) -> bool {
         !self.reply.is_closed() && self.turn.take()
     }
 

@@ -69,6 +69,41 @@ pub const MIGRATIONS: &[Migration<'static>] = &[
         "sql_contract_2",
         include_str!("../migrations/0015_sql_contract_2.sql"),
     ),
+    (
+        16,
+        "polling",
+        include_str!("../migrations/0016_polling.sql"),
+    ),
+    (
+        17,
+        "lapsed_keys",
+        include_str!("../migrations/0017_lapsed_keys.sql"),
+    ),
+    (
+        18,
+        "endpoints",
+        include_str!("../migrations/0018_endpoints.sql"),
+    ),
+    (
+        19,
+        "endpoint_health",
+        include_str!("../migrations/0019_endpoint_health.sql"),
+    ),
+    (
+        20,
+        "operational_events",
+        include_str!("../migrations/0020_operational_events.sql"),
+    ),
+    (
+        21,
+        "mappings",
+        include_str!("../migrations/0021_mappings.sql"),
+    ),
+    (
+        22,
+        "polling_tokens",
+        include_str!("../migrations/0022_polling_tokens.sql"),
+    ),
 ];
 
 /// The version of the SQL contract that the migrations create, as `hapax.contract_version()` returns

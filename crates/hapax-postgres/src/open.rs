@@ -1,15 +1,15 @@
-//! Opening a store: connections, checks of the server, migrations, and the writer of groups.
+//! Opening a store: connections, checks of the server, migrations, and the writers of groups.
 
 use hapax::{group, limits::WRITER_JOBS, store::StoreError};
 
 use crate::{
     connection::{Connections, within},
     error::OpenError,
+    groups::dispatch,
     migrations,
     postgres::Postgres,
     query,
     settings::Settings,
-    single_shot::group::dispatch,
 };
 
 impl Postgres {
@@ -42,9 +42,11 @@ impl Postgres {
         migrations::own(&mut link, settings.schema).await?;
         drop(link);
         let (queue, waiting) = group::queue(WRITER_JOBS, settings.group_max);
+        let (phase_queue, phases_waiting) = group::queue(WRITER_JOBS, settings.group_max);
         let lanes = settings.lanes;
-        let store = Self::new(connections, settings, queue);
+        let store = Self::new(connections, settings, queue, phase_queue);
         tokio::spawn(dispatch(store.handle(), waiting, lanes));
+        tokio::spawn(dispatch(store.handle(), phases_waiting, lanes));
         Ok(store)
     }
 }

@@ -1,15 +1,14 @@
 //! One phase of an owned key: the statement that ends it, fenced by the epoch of its owner.
 
-use hapax::{idempotency::StoredResponse, phases::Ownership, store::StoreError};
+use hapax::{phases::Ownership, store::StoreError};
 use tokio_postgres::{Row, error::SqlState};
 
 use crate::{
-    connection::{Link, QueryError, Ready},
+    connection::{Link, Ready},
     error::own_error,
     idempotency::{ResponseColumns, parts},
     postgres::Postgres,
     query,
-    session::PipelineError,
     value::{Moment, Param, millis},
 };
 
@@ -38,60 +37,27 @@ impl Phase {
         response: Option<&ResponseColumns>,
         time: Option<Moment>,
     ) -> Result<Vec<Row>, tokio_postgres::Error> {
-        let owned = &self.owned;
-        let [tenant, operation, key] = parts(&owned.scope);
-        let created_at = Moment(owned.created_at);
-        let fence: [&dyn Param; 5] = [&tenant, &operation, &key, &owned.epoch, &created_at];
-        let Some(response) = response else {
-            let point = self.recovery_point.as_deref();
-            let params = [&fence[..], &[&point]].concat();
-            return link.rows(ready, &params).await;
-        };
-        let (headers, body): (&[u8], &[u8]) = (&response.headers, &response.body);
-        let (state, retention) = (response.state(), millis(owned.retention));
-        let resource_id = response.resource_id.as_deref();
-        let values: [&dyn Param; 7] = [
-            &state,
-            &response.status,
-            &headers,
-            &body,
-            &retention,
-            &time,
-            &resource_id,
-        ];
-        link.rows(ready, &[&fence[..], &values].concat()).await
+        let values = Values::of(self, response, time);
+        link.rows(ready, &values.params()).await
     }
 
-    /// Stores a response without an effect, in a separate transaction.
-    pub(crate) async fn refuse(
-        self,
+    /// Runs that statement as a separate transaction, in one round trip. No row and no event
+    /// belongs to it.
+    ///
+    /// # Errors
+    /// `Fenced` if the key has another owner by now; `Unavailable` also if the result is lost, and
+    /// then it may be committed.
+    pub(crate) async fn end_alone(
+        &self,
         store: &Postgres,
-        response: &StoredResponse,
+        response: Option<&ResponseColumns>,
     ) -> Result<(), StoreError> {
-        let response = ResponseColumns::of(store.keyring(), &self.owned.scope, response)?;
-        let mut session = store.session().await?;
-        let sql = [Self::sql(Some(&response))];
-        let ready = session.run(async |link| link.ready(sql).await).await;
-        let [finish] = ready.map_err(own_error)?;
-        let (begin, time) = (store.begin(), store.time());
-        let results = session.pipeline_from(Some(&begin), |link| {
-            vec![
-                Box::pin(self.end(link, &finish, Some(&response), time)),
-                Box::pin(link.none("COMMIT")),
-            ]
-        });
-        match results.await {
-            Ok(_) => {
-                session.end();
-                Ok(())
-            }
-            Err(PipelineError { cause, .. }) => {
-                session.rollback().await;
-                Err(match cause {
-                    QueryError::Failed(error) if is_fenced(&error) => StoreError::Fenced,
-                    cause => own_error(cause),
-                })
-            }
+        let values = Values::of(self, response, store.time());
+        let ended = store.commit(Self::sql(response), &values.params()).await;
+        match ended {
+            Ok(_) => Ok(()),
+            Err(error) if is_fence(&error) => Err(StoreError::Fenced),
+            Err(error) => Err(own_error(error)),
         }
     }
 }
@@ -99,4 +65,72 @@ impl Phase {
 /// Whether the statement that ends a phase found that the key has another owner.
 pub(crate) fn is_fenced(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&SqlState::DIVISION_BY_ZERO)
+}
+
+/// The same for an error of the store.
+fn is_fence(error: &StoreError) -> bool {
+    let refused = error.database_error();
+    refused.is_some_and(|refused| refused.code() == SqlState::DIVISION_BY_ZERO.code())
+}
+
+/// The values of the statement that ends a phase.
+struct Values<'a> {
+    scope: [&'a str; 3],
+    epoch: i64,
+    created_at: Moment,
+    recovery_point: Option<&'a str>,
+    response: Option<ResponseValues<'a>>,
+}
+
+/// The values of a response.
+struct ResponseValues<'a> {
+    state: &'static str,
+    status: i16,
+    headers: &'a [u8],
+    body: &'a [u8],
+    retention: i64,
+    time: Option<Moment>,
+    resource_id: Option<&'a str>,
+}
+
+impl<'a> Values<'a> {
+    fn of(phase: &'a Phase, response: Option<&'a ResponseColumns>, time: Option<Moment>) -> Self {
+        let owned = &phase.owned;
+        Self {
+            scope: parts(&owned.scope),
+            epoch: owned.epoch,
+            created_at: Moment(owned.created_at),
+            recovery_point: phase.recovery_point.as_deref(),
+            response: response.map(|response| ResponseValues {
+                state: response.state(),
+                status: response.status,
+                headers: &response.headers,
+                body: &response.body,
+                retention: millis(owned.retention),
+                time,
+                resource_id: response.resource_id.as_deref(),
+            }),
+        }
+    }
+
+    fn params(&self) -> Vec<&dyn Param> {
+        let [tenant, operation, key] = &self.scope;
+        let fence: [&dyn Param; 5] = [tenant, operation, key, &self.epoch, &self.created_at];
+        let mut params = fence.to_vec();
+        if let Some(response) = &self.response {
+            let values: [&dyn Param; 7] = [
+                &response.state,
+                &response.status,
+                &response.headers,
+                &response.body,
+                &response.retention,
+                &response.time,
+                &response.resource_id,
+            ];
+            params.extend(values);
+        } else {
+            params.push(&self.recovery_point);
+        }
+        params
+    }
 }

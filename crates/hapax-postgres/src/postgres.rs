@@ -12,17 +12,20 @@ use std::{
 };
 
 use hapax::{
-    Clock, Random, Timestamp, group::Queue, keyring::Keyring, notify::Notifier, store::StoreError,
+    Clock, Random, Timestamp, group::Queue, keyring::Keyring, notify::Notifier, outbox::EventCheck,
+    store::StoreError,
 };
 use tokio_postgres::{Row, types::ToSql};
 
 use crate::{
-    connection::{Connections, Link, QueryError, within},
+    connection::{CommitError, Connections, Link, QueryError, within},
     error::SchemaError,
     listener::Listener,
     looks::Looks,
     member::Member,
     migrations::{self, Migration},
+    phase_member::PhaseMember,
+    query,
     session::{BEGIN, Session},
     settings::{Settings, Time},
     value::{Moment, Param},
@@ -40,6 +43,7 @@ struct Inner {
     settings: Settings,
     notifier: Notifier,
     queue: Queue<Member>,
+    phase_queue: Queue<PhaseMember>,
     /// Number of further groups that claim before they write, after an optimistic claim has failed.
     careful: AtomicU32,
     looks: Looks,
@@ -59,12 +63,18 @@ impl Handle {
 }
 
 impl Postgres {
-    pub(crate) fn new(connections: Connections, settings: Settings, queue: Queue<Member>) -> Self {
+    pub(crate) fn new(
+        connections: Connections,
+        settings: Settings,
+        queue: Queue<Member>,
+        phase_queue: Queue<PhaseMember>,
+    ) -> Self {
         Self(Arc::new(Inner {
             connections,
             settings,
             notifier: Notifier::new(),
             queue,
+            phase_queue,
             careful: AtomicU32::new(0),
             looks: Looks::default(),
             listener: Listener::default(),
@@ -107,9 +117,21 @@ impl Postgres {
         sql: &'static str,
         params: &[&dyn Param],
     ) -> Result<Vec<Row>, StoreError> {
+        Ok(self.try_commit(sql, params).await?)
+    }
+
+    /// Runs a single statement as a transaction. If it fails, the error says whether the transaction
+    /// may have been committed.
+    pub(crate) async fn try_commit(
+        &self,
+        sql: &'static str,
+        params: &[&dyn Param],
+    ) -> Result<Vec<Row>, CommitError> {
         let failpoints = &self.settings().failpoints;
         failpoints.hit("postgres.commit.before");
-        let rows = self.ask(sql, params).await?;
+        let link = self.link().await?;
+        let asked = self.ask_on(link, async |link| link.ask(sql, params).await);
+        let rows = asked.await?;
         failpoints.hit("postgres.commit.after");
         Ok(rows)
     }
@@ -157,6 +179,20 @@ impl Postgres {
         }
     }
 
+    /// Asks whether the server accepts writes. If it does not, connections that are not in use are
+    /// closed: the next ones may lead to another server, or have other settings.
+    ///
+    /// # Errors
+    /// The same as [`Postgres::read`].
+    pub async fn accepts_writes(&self) -> Result<bool, StoreError> {
+        let rows = self.read(query!("session/accepts_writes"), &[]).await?;
+        let accepted = rows.first().is_some_and(|row| row.get("accepts_writes"));
+        if !accepted {
+            self.reconnect();
+        }
+        Ok(accepted)
+    }
+
     /// Reads in a transaction, during which the pooler keeps the same server connection.
     async fn read_pooled(
         &self,
@@ -188,14 +224,16 @@ impl Postgres {
         &self.0.settings
     }
 
-    /// Number of single-shot requests that wait for a group.
+    /// Number of single-shot requests, and of entries and responses of phased ones, that wait for a
+    /// group.
     pub fn queued(&self) -> usize {
-        self.0.queue.len()
+        self.0.queue.len() + self.0.phase_queue.len()
     }
 
     /// Accepts no more requests and closes the connections; those in use finish their work first.
     pub fn close(&self) {
         self.0.queue.close();
+        self.0.phase_queue.close();
         self.0.connections.close();
         self.0.listener.end();
     }
@@ -230,6 +268,10 @@ impl Postgres {
         &self.0.queue
     }
 
+    pub(crate) fn phase_queue(&self) -> &Queue<PhaseMember> {
+        &self.0.phase_queue
+    }
+
     pub(crate) fn looks(&self) -> &Looks {
         &self.0.looks
     }
@@ -238,7 +280,8 @@ impl Postgres {
         &self.0.listener
     }
 
-    /// Statements that set the timeouts of a transaction if nothing is kept on a connection.
+    /// Statements that set the timeouts and the mark of a transaction if nothing is kept on a
+    /// connection.
     pub(crate) fn bounds(&self) -> String {
         self.0.connections.bounds(self.settings())
     }
@@ -253,6 +296,10 @@ impl Postgres {
 
     pub(crate) fn keyring(&self) -> &Keyring {
         &self.0.settings.keyring
+    }
+
+    pub(crate) fn event_check(&self) -> &EventCheck {
+        &self.0.settings.event_check
     }
 
     /// The time as a parameter; null if the database's clock decides.
@@ -309,18 +356,25 @@ impl Postgres {
         ask: impl AsyncFnOnce(&Link) -> Result<R, tokio_postgres::Error>,
     ) -> Result<R, StoreError> {
         let link = self.link().await?;
-        match within(self.settings().statement_max, ask(&link)).await {
-            Ok(found) => Ok(found),
-            Err(flight) => {
-                if let QueryError::Failed(error) = &flight {
-                    link.hear(error);
-                }
-                if flight.is_unknown() {
-                    link.discard();
-                }
-                Err(flight.into())
+        Ok(self.ask_on(link, ask).await?)
+    }
+
+    /// Runs statements of this crate on a connection, which is closed if the result is lost.
+    async fn ask_on<R>(
+        &self,
+        link: Link,
+        ask: impl AsyncFnOnce(&Link) -> Result<R, tokio_postgres::Error>,
+    ) -> Result<R, QueryError> {
+        let asked = within(self.settings().statement_max, ask(&link)).await;
+        if let Err(failed) = &asked {
+            if let QueryError::Failed(error) = failed {
+                link.hear(error);
+            }
+            if failed.is_unknown() {
+                link.discard();
             }
         }
+        asked
     }
 }
 

@@ -4,7 +4,10 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
-use hapax::{Clock, Random, failpoint::Failpoints, keyring::Keyring, limits};
+use hapax::{
+    Clock, Random, failpoint::Failpoints, keyring::Keyring, limits, operational::OperationalEvents,
+    outbox::EventCheck,
+};
 
 /// The settings with which a store is opened.
 #[derive(Clone)]
@@ -26,6 +29,10 @@ pub struct Settings {
     /// Encrypts and decrypts stored responses, kept requests and payloads. Empty by default, which
     /// means that nothing is encrypted.
     pub keyring: Keyring,
+    /// Checks events that are emitted through this store. None by default.
+    pub event_check: EventCheck,
+    /// The operational events that relays of this store emit. None by default.
+    pub operational_events: OperationalEvents,
     /// Whether missing tables are created when the store is opened.
     pub schema: Schema,
     /// Whether the store connects through a transaction-mode pooler. If so, nothing is kept on a
@@ -33,10 +40,12 @@ pub struct Settings {
     pub pooled: bool,
     /// Maximum number of connections of this node.
     pub connections: usize,
-    /// Maximum number of single-shot requests that share one commit; 1 disables groups.
+    /// Maximum number of single-shot requests, or of entries and responses of phased ones, that share
+    /// one commit; 1 disables groups.
     pub group_max: usize,
-    /// Maximum number of groups that are sent at the same time. With 1, groups are largest and the
-    /// cost per request is lowest. Higher values are for a database with a long round-trip time.
+    /// Maximum number of groups of each of these two kinds that are sent at the same time. With 1,
+    /// groups are largest and the cost per request is lowest. Higher values are for a database with a
+    /// long round-trip time.
     pub lanes: usize,
     /// How long a claim waits for the same key's transaction on another node.
     pub wait: Duration,
@@ -81,6 +90,8 @@ impl Settings {
             random,
             failpoints: Failpoints::none(),
             keyring: Keyring::default(),
+            event_check: EventCheck::none(),
+            operational_events: OperationalEvents::none(),
             schema: Schema::Apply,
             pooled: false,
             connections: 16,

@@ -2,8 +2,10 @@
 //!
 //! Events are kept in memory until the end: the response, the events and `COMMIT` are sent in one
 //! pipeline. After a statement has failed, the transaction can only be rolled back, or completed
-//! with a response whose effect is dropped. If the connection dies during the commit, the key is
-//! queried on another connection to find out whether the commit happened; nothing is assumed.
+//! with a response whose effect is dropped. A statement that would end the transaction is refused
+//! before it is sent, and counts as one that has failed. If the connection dies during the commit,
+//! the key is queried on another connection to find out whether the commit happened; nothing is
+//! assumed.
 //!
 //! A transaction with an optimistic claim is opened by the handler's first statement, and claims its
 //! key in the last pipeline. A transaction that accepts a message at its commit does the same with
@@ -26,7 +28,8 @@ use crate::{
     commit::Ending,
     commit_recovery::{self, IfAbsent},
     connection::Link,
-    error::{lost, own_error, store_error, unavailable},
+    ending_keyword::ending_keyword,
+    error::{ends_transaction, lost, own_error, store_error, unavailable},
     idempotency::{Held, OldRow, ResponseColumns, evaluate_rows, parts, retention},
     inbox,
     payload_lock::payload_lock,
@@ -66,6 +69,8 @@ enum Doom {
     Conflict,
     /// Its pipelined claim did not get the key, or failed.
     NotClaimed,
+    /// A statement would have ended it, and was refused. This is its keyword.
+    Refused(&'static str),
 }
 
 impl Tx {
@@ -163,14 +168,20 @@ impl Tx {
 
     /// Runs a statement in this transaction and returns its rows.
     ///
+    /// Savepoints are statements like any other. A statement that would end the transaction
+    /// (`COMMIT`, `END`, `ROLLBACK`, `ABORT`, `PREPARE TRANSACTION`) is refused: nothing of the
+    /// transaction can be committed without what the store writes at its end.
+    ///
     /// # Errors
-    /// Fails if the statement fails; then the transaction cannot be committed. `Conflict` means
-    /// that it may run again, `NotClaimed` that its pipelined claim did not get the key.
+    /// Fails if the statement fails or is refused; then the transaction cannot be committed.
+    /// `Conflict` means that it may run again, `NotClaimed` that its pipelined claim did not get the
+    /// key.
     pub async fn query(
         &mut self,
         sql: &str,
         params: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, StoreError> {
+        self.check_statement(sql).await?;
         self.ask(async |link| link.theirs(sql, params).await)
             .await
             .map(|(rows, _)| rows)
@@ -185,9 +196,22 @@ impl Tx {
         sql: &str,
         params: &[&(dyn ToSql + Sync)],
     ) -> Result<u64, StoreError> {
+        self.check_statement(sql).await?;
         self.ask(async |link| link.theirs(sql, params).await)
             .await
             .map(|(_, count)| count)
+    }
+
+    /// Refuses a statement that would end this transaction.
+    async fn check_statement(&mut self, sql: &str) -> Result<(), StoreError> {
+        let Some(keyword) = ending_keyword(sql) else {
+            return Ok(());
+        };
+        // A pipelined claim is sent with the first statement. If it does not get the key, that is the
+        // outcome of the request.
+        Box::pin(self.ask(async |_| Ok(()))).await?;
+        self.doom = Some(Doom::Refused(keyword));
+        Err(ends_transaction(keyword))
     }
 
     pub(crate) async fn ask<R>(
@@ -291,6 +315,7 @@ impl Tx {
             )),
             Some(Doom::Conflict) => Err(lost("an earlier statement caused a conflict")),
             Some(Doom::NotClaimed) => Err(StoreError::NotClaimed),
+            Some(Doom::Refused(keyword)) => Err(ends_transaction(keyword)),
         }
     }
 
@@ -413,7 +438,13 @@ impl Tx {
 impl Transaction for Tx {
     fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError> {
         let Self { store, draft, .. } = self;
-        draft.seal(event, store.clock(), store.random(), store.keyring())
+        draft.seal(
+            event,
+            store.clock(),
+            store.random(),
+            store.keyring(),
+            store.event_check(),
+        )
     }
 
     async fn accept(&mut self, message: &Message) -> Result<Acceptance, StoreError> {
@@ -467,7 +498,12 @@ impl Transaction for Tx {
                 self.accepted.rolled_back();
                 self.session.rollback().await;
                 match phase {
-                    Some(phase) => phase.refuse(&self.store, response).await?,
+                    // The response alone is stored, in a separate transaction.
+                    Some(phase) => {
+                        let scope = &phase.owned.scope;
+                        let stored = ResponseColumns::of(self.store.keyring(), scope, response)?;
+                        phase.end_alone(&self.store, Some(&stored)).await?;
+                    }
                     // The first statement was cut off, for example by the client's deadline, and the
                     // claim with it: there is no key under which the response could be stored.
                     None if self.doom.is_some() => {

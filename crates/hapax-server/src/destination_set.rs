@@ -7,12 +7,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use hapax::{Clock, delivery::Start, relay::Destination};
+use hapax::{Clock, delivery::Start, endpoint::FanOut, relay::Destination};
+use tokio::sync::watch;
 
 use crate::{
     admin::Watch,
     config::{Config, Wrong},
     destination::{Spec, SpecError},
+    operational::Partitions,
     wiring,
 };
 
@@ -41,8 +43,12 @@ impl Declared {
 #[derive(Debug)]
 pub(crate) struct DestinationSet {
     clock: Clock,
+    /// The sink of the destination for endpoints.
+    fan_out: FanOut,
     made: HashMap<String, Made>,
     destinations: Vec<Destination>,
+    /// The destinations that are not paused.
+    active: watch::Sender<Partitions>,
     /// Destinations whose current declaration cannot be built, with the error, which is logged
     /// once.
     failed: BTreeMap<String, String>,
@@ -59,10 +65,22 @@ impl DestinationSet {
     pub(crate) fn new(clock: Clock) -> Self {
         Self {
             clock,
+            fan_out: FanOut::unbound(),
             made: HashMap::new(),
             destinations: Vec::new(),
+            active: watch::Sender::new(Vec::new()),
             failed: BTreeMap::new(),
         }
+    }
+
+    /// The sink of the destination for endpoints, which is not bound to a store yet.
+    pub(crate) fn fan_out(&self) -> &FanOut {
+        &self.fan_out
+    }
+
+    /// The destinations that are not paused, with their partitions, now and after each change.
+    pub(crate) fn active(&self) -> watch::Receiver<Partitions> {
+        self.active.subscribe()
     }
 
     /// All destinations.
@@ -121,6 +139,9 @@ impl DestinationSet {
         self.failed = failed;
         let made = declared.0.keys().filter_map(|name| self.made.get(name));
         self.destinations = made.map(|made| made.destination.clone()).collect();
+        let active = self.destinations.iter().filter(|it| !it.paused);
+        let active = active.map(|it| (it.name.clone(), it.partitions)).collect();
+        self.active.send_replace(active);
         self.destinations.clone()
     }
 
@@ -145,7 +166,10 @@ impl DestinationSet {
         if self.made.get(name).is_some_and(|made| made.mark == mark) {
             return Ok(None);
         }
-        let destination = wiring::destination(name, spec, &self.clock)?;
+        let mut destination = wiring::destination(name, spec, &self.clock)?;
+        if spec.is_for_endpoints() {
+            destination.sink = self.fan_out.sink();
+        }
         Ok(Some(Made { mark, destination }))
     }
 }

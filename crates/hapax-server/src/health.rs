@@ -1,7 +1,7 @@
-//! HTTP endpoints of the relay for monitoring: `/metrics`, `/healthz`, `/readyz`.
+//! HTTP endpoints of the relay and of the gateway for monitoring: `/metrics`, `/healthz`, `/readyz`.
 //!
 //! `/healthz` reports that the process is alive. `/readyz` reports that the relay is working: the
-//! database responds, and the relay is not stopping. The response also contains the state of every
+//! database accepts writes, and the relay is not stopping. The response also contains the state of every
 //! destination, but a failing destination does not make the relay unready, because a restart would
 //! not repair the receiver. Neither does another process with the same node name, because it takes
 //! nothing from this relay.
@@ -24,10 +24,17 @@ use futures_util::future::BoxFuture;
 use hapax::relay::{Destination, RelayHandle};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
-use tokio::time::timeout;
+use tokio::{
+    sync::Mutex as AsyncMutex,
+    time::{Instant, timeout},
+};
+
+use crate::database::DatabaseState;
 
 /// How long the database may take to respond before the relay is reported as not ready.
 const ANSWER: Duration = Duration::from_secs(2);
+/// How long the state of the database is reused: on SQLite, asking for it costs a commit.
+const FRESH: Duration = Duration::from_secs(1);
 /// The media type of Prometheus text.
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -36,13 +43,15 @@ const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub(crate) struct Health(Arc<Inner>);
 
 struct Inner {
-    responds: Responds,
+    ask: Ask,
+    /// When the database was asked last, and its state.
+    asked: AsyncMutex<Option<(Instant, DatabaseState)>>,
     metrics: PrometheusHandle,
     shown: Mutex<Shown>,
 }
 
-/// Asks whether the database responds.
-type Responds = Box<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>;
+/// Asks for the state of the database.
+type Ask = Box<dyn Fn() -> BoxFuture<'static, DatabaseState> + Send + Sync>;
 
 impl fmt::Debug for Inner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -69,14 +78,15 @@ struct Ready {
 }
 
 impl Health {
-    /// The health of a relay. `responds` asks whether its database responds.
+    /// The health of a relay. `ask` asks for the state of its database.
     pub(crate) fn new(
-        responds: impl Fn() -> BoxFuture<'static, bool> + Send + Sync + 'static,
+        ask: impl Fn() -> BoxFuture<'static, DatabaseState> + Send + Sync + 'static,
         metrics: PrometheusHandle,
     ) -> Self {
         let shown = Mutex::default();
         Self(Arc::new(Inner {
-            responds: Box::new(responds),
+            ask: Box::new(ask),
+            asked: AsyncMutex::default(),
             metrics,
             shown,
         }))
@@ -113,6 +123,20 @@ impl Health {
             .with_state(self.clone())
     }
 
+    /// The state of the database, at most [`FRESH`] old.
+    async fn database(&self) -> DatabaseState {
+        let mut asked = self.0.asked.lock().await;
+        match *asked {
+            Some((at, state)) if at.elapsed() < FRESH => state,
+            _ => {
+                let at = Instant::now();
+                let state = (self.0.ask)().await;
+                *asked = Some((at, state));
+                state
+            }
+        }
+    }
+
     fn shown(&self) -> std::sync::MutexGuard<'_, Shown> {
         self.0.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -123,13 +147,19 @@ async fn metrics(State(health): State<Health>) -> Response {
 }
 
 async fn ready(State(health): State<Health>) -> Response {
-    let asked = timeout(ANSWER, (health.0.responds)()).await;
-    let answers = matches!(asked, Ok(true));
+    let asked = timeout(ANSWER, health.database()).await;
+    let database = asked.unwrap_or(DatabaseState::Silent);
     let shown = health.shown();
-    let (code, status) = match (shown.draining, answers) {
+    let (code, status) = match (shown.draining, database) {
         (true, _) => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
-        (false, false) => (StatusCode::SERVICE_UNAVAILABLE, "database does not respond"),
-        (false, true) => (StatusCode::OK, "ready"),
+        (false, DatabaseState::Silent) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "database does not respond")
+        }
+        (false, DatabaseState::ReadOnly) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "database accepts no writes",
+        ),
+        (false, DatabaseState::Writable) => (StatusCode::OK, "ready"),
     };
     let destinations = shown.destinations.clone();
     let namesakes = (shown.namesakes > 0).then_some(shown.namesakes);

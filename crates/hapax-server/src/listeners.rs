@@ -7,12 +7,47 @@ use axum::Router;
 use hapax_console::serve::{Bounds, serve};
 use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::timeout};
 
-use crate::config::Listen;
+use crate::config::{Config, Listen};
 
 /// How long requests and batches in flight may take to end after the relay has drained.
 const END_MAX: Duration = Duration::from_secs(3);
 /// How long they may take to end after they are aborted.
 const ABORT_MAX: Duration = Duration::from_secs(1);
+
+/// The listeners of a relay, each of which may be off.
+#[derive(Debug)]
+pub(crate) struct Listeners {
+    /// Health and metrics.
+    pub(crate) health: Option<TcpListener>,
+    /// The admin API and the console.
+    pub(crate) admin: Option<TcpListener>,
+    /// Polling endpoints.
+    pub(crate) polling: Option<TcpListener>,
+    /// The customer portal.
+    pub(crate) portal: Option<TcpListener>,
+}
+
+impl Listeners {
+    /// Listens on the configured addresses.
+    pub(crate) async fn of(config: &Config) -> anyhow::Result<Self> {
+        Ok(Self {
+            health: listen("relay.listen", config.relay.listen).await?,
+            admin: listen("admin.listen", config.admin.listen).await?,
+            polling: listen("poll.listen", config.poll.listen).await?,
+            portal: listen("portal.listen", config.portal.listen).await?,
+        })
+    }
+
+    /// The addresses, in the order of the fields.
+    pub(crate) fn addresses(&self) -> anyhow::Result<[Option<SocketAddr>; 4]> {
+        Ok([
+            address(self.health.as_ref())?,
+            address(self.admin.as_ref())?,
+            address(self.polling.as_ref())?,
+            address(self.portal.as_ref())?,
+        ])
+    }
+}
 
 /// The address of a listener, if there is one.
 pub(crate) fn address(listener: Option<&TcpListener>) -> anyhow::Result<Option<SocketAddr>> {
@@ -37,7 +72,7 @@ pub(crate) async fn listen(setting: &str, listen: Listen) -> anyhow::Result<Opti
 /// Serves each router on its listener, if it has one.
 pub(crate) fn serve_all(
     tasks: &mut JoinSet<()>,
-    served: [(Option<TcpListener>, Router); 2],
+    served: [(Option<TcpListener>, Router); 3],
     bounds: Bounds,
     stopping: &watch::Receiver<bool>,
 ) {

@@ -15,6 +15,7 @@ use futures_util::{FutureExt as _, future::OptionFuture};
 use hapax::{
     Clock,
     admin::{Admin, JobWorker},
+    endpoint::{Endpoints, FanOut},
     limits::{LISTENER_SHARE, LISTENER_SHARE_OF_RELAY},
     mask::Mask,
     relay::{self, Destination, Node, Relay, RelayHandle},
@@ -30,20 +31,24 @@ use hapax_runtime::{
     shutdown::{Asked, Signals},
     telemetry,
 };
+use hapax_sinks::endpoints::Keys;
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::timeout};
+use tokio::{sync::watch, task::JoinSet, time::timeout};
 
 use crate::{
-    admin::{self, AdminApi, Keys, Watch},
+    admin::{self, AdminApi, Watch, keys_of},
+    catalogue,
     command::{Context, Failure},
     config::{Config, Listen, Place},
     database::{self, RelayStore},
     destination::{Spec, SpecError, build},
     destination_set::{Declared, DestinationSet},
-    environment,
+    endpoints, environment,
     health::Health,
-    listeners::{self, end, listen, serve_all, stopped},
-    retention,
+    listeners::{self, Listeners, end, listen, serve_all, stopped},
+    open_files, operational,
+    polling::serve_consumers,
+    portal, retention,
 };
 
 /// How much longer than the sink's the relay's timeout is. If they were equal, the relay could give
@@ -62,6 +67,7 @@ pub(crate) fn destination(
         .paused(spec.paused);
     destination.start = spec.start.unwrap_or_default();
     destination.patterns = spec.patterns();
+    destination.filter = spec.filter()?;
     destination.tenant = spec.tenant()?;
     destination.per_second = spec.per_second.map(std::num::NonZeroU32::get);
     if let Some(concurrency) = spec.concurrency {
@@ -84,8 +90,9 @@ struct Bootstrap {
     began: Instant,
     signals: Signals,
     metrics: PrometheusHandle,
-    health_listener: Option<TcpListener>,
-    admin_listener: Option<TcpListener>,
+    sockets: Listeners,
+    /// The public page of the event catalogue.
+    catalogue: Router,
     destination_set: DestinationSet,
     declared: Declared,
 }
@@ -113,9 +120,11 @@ impl Bootstrap {
         let signals = Signals::listen_and_reload().context("cannot install signal handlers")?;
         // The recorder has to be installed first: metrics recorded before are lost.
         let metrics = telemetry::count().context("cannot install the metrics recorder")?;
+        // The shares of the listeners are computed from it.
+        open_files::raise_limit();
         let config = &context.config;
-        let health_listener = listen("relay.listen", config.relay.listen).await?;
-        let admin_listener = listen("admin.listen", config.admin.listen).await?;
+        let catalogue = catalogue::router(config)?;
+        let sockets = Listeners::of(config).await?;
         let mut destination_set = DestinationSet::new(environment::clock());
         let declared = Declared::in_configuration(config);
         destination_set.check(&declared)?;
@@ -124,8 +133,8 @@ impl Bootstrap {
             began,
             signals,
             metrics,
-            health_listener,
-            admin_listener,
+            sockets,
+            catalogue,
             destination_set,
             declared,
         })
@@ -139,28 +148,28 @@ async fn deliver<S: RelayStore>(store: S, bootstrap: Bootstrap) -> Result<(), Fa
         began,
         mut signals,
         metrics,
-        health_listener,
-        admin_listener,
+        sockets,
+        catalogue,
         mut destination_set,
         declared,
     } = bootstrap;
     let config = &context.config;
-    let addresses = [
-        listeners::address(health_listener.as_ref())?,
-        listeners::address(admin_listener.as_ref())?,
-    ];
-    let (keys, admin) = (Keys::of(config)?, store.admin()?);
+    let addresses = sockets.addresses()?;
+    let (keys, admin) = (keys_of(config)?, store.admin()?);
     let bounds = Bounds::sharing(descriptors(), LISTENER_SHARE_OF_RELAY);
     let (declared, configured) = watch::channel(declared);
     let api = AdminApi::new(Arc::clone(&admin), config, keys.clone(), configured)?;
     let console = cx(&context, Arc::clone(&admin), Some(&metrics), &bounds, &api)?;
     let console = config.admin.console.then_some(console);
-    let api = api_routes(api, console.as_ref());
+    let api = api_routes(api, console.as_ref()).merge(catalogue.clone());
+    let portal = portal::router(config, &admin, keys.clone())?;
     let imported = store.sources(&config.sources).await?;
     let feeders = store.feeders(&config.feeds)?;
     let watch = declarations(Arc::clone(&admin), keys, config).await?;
     let destinations = destination_set.destinations(&declared.borrow().and(&watch));
     let settings = settings::<S>(&context, store.clock());
+    let fan_out = destination_set.fan_out().clone();
+    let endpoints = bound(&store, &context, &fan_out)?;
     let exporting = context.exporter.take().map(Exporter::spawn);
     let handle = Relay::spawn(&store, destinations, &settings, &store.notifier());
 
@@ -168,8 +177,15 @@ async fn deliver<S: RelayStore>(store: S, bootstrap: Bootstrap) -> Result<(), Fa
     health.shows(destination_set.all(), &handle);
     let (stop, stopping) = watch::channel(false);
     let mut tasks = JoinSet::new();
-    let served = [(health_listener, health.router()), (admin_listener, api)];
+    let operators = (sockets.admin, api);
+    let customers = (sockets.portal, portal);
+    let served = [(sockets.health, health.router()), operators, customers];
     serve_all(&mut tasks, served, bounds, &stopping);
+    let public = (sockets.polling, catalogue);
+    serve_consumers(&mut tasks, &store, public, bounds, &stopping);
+    endpoints::dispatch(&mut tasks, endpoints, fan_out, &stopping);
+    let active = destination_set.active();
+    operational::measure_lag(&mut tasks, &store, &context.config, active, &stopping)?;
     import_all(&mut tasks, imported, feeders, &stopping);
     work_for_operators(&mut tasks, admin, console, stopping);
     let keeping = retention::spawn(&store, &context.config.retention, metrics);
@@ -194,12 +210,22 @@ async fn deliver<S: RelayStore>(store: S, bootstrap: Bootstrap) -> Result<(), Fa
         OptionFuture::from(exporting.map(Exporting::end)).await;
     };
     signals.unless_stopped(ending).await;
-    tracing::info!(
-        from_state = "draining",
-        to_state = "stopped",
-        "relay stopped"
-    );
+    log_stopped();
     Ok(())
+}
+
+/// The endpoints of tenants of an open store, to which the sink of the configuration is bound.
+fn bound<S: RelayStore>(
+    store: &S,
+    context: &Context,
+    fan_out: &FanOut,
+) -> Result<Endpoints, Failure> {
+    let (config, failpoints) = (&context.config, context.failpoints.clone());
+    let transport = endpoints::transport_of(config, keys_of(config)?, store.clock())?;
+    let transport = Arc::new(transport);
+    Ok(endpoints::bind(
+        store, config, transport, failpoints, fan_out,
+    ))
 }
 
 /// The routes for operators: the admin API, and the console if it is served.
@@ -227,11 +253,11 @@ fn work_for_operators(
 /// The health of a relay with this store.
 fn health<S: RelayStore>(store: &S, metrics: PrometheusHandle) -> Health {
     let store = store.clone();
-    let responds = move || {
+    let ask = move || {
         let store = store.clone();
-        async move { store.responds().await }.boxed()
+        async move { store.database_state().await }.boxed()
     };
-    Health::new(responds, metrics)
+    Health::new(ask, metrics)
 }
 
 /// The store that a relay serves, and the source of its notifications.
@@ -310,10 +336,18 @@ fn log_stopping(signal: &str) {
     );
 }
 
+fn log_stopped() {
+    tracing::info!(
+        from_state = "draining",
+        to_state = "stopped",
+        "relay stopped"
+    );
+}
+
 fn log_start(
     handle: &RelayHandle,
     destinations: usize,
-    [address, admin_address]: [Option<SocketAddr>; 2],
+    [address, admin_address, poll_address, portal_address]: [Option<SocketAddr>; 4],
     took: Duration,
 ) {
     tracing::info!(
@@ -321,6 +355,8 @@ fn log_start(
         destinations,
         listen = address.map(tracing::field::display),
         admin_listen = admin_address.map(tracing::field::display),
+        poll_listen = poll_address.map(tracing::field::display),
+        portal_listen = portal_address.map(tracing::field::display),
         ready_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         from_state = "starting",
         to_state = "ready",
@@ -346,19 +382,20 @@ fn import_all(
 /// Serves the console alone, until a signal stops it.
 pub(crate) async fn console(context: Context, address: SocketAddr) -> Result<(), Failure> {
     let mut signals = Signals::listen_and_reload().context("cannot install signal handlers")?;
+    let catalogue = catalogue::router(&context.config)?;
     let listener = listen("--listen", Listen(Some(address))).await?;
     let address = listeners::address(listener.as_ref())?;
     let admin = context.admin().await?;
     let bounds = Bounds::sharing(descriptors(), LISTENER_SHARE);
     let (_kept, configured) = watch::channel(Declared::in_configuration(&context.config));
-    let keys = Keys::of(&context.config)?;
+    let keys = keys_of(&context.config)?;
     let api = AdminApi::new(Arc::clone(&admin), &context.config, keys, configured)?;
     let console = cx(&context, Arc::clone(&admin), None, &bounds, &api)?;
     let (stop, stopping) = watch::channel(false);
     let mut tasks = JoinSet::new();
     if let Some(listener) = listener {
         let home = get(|| async { Redirect::to(hapax_console::BASE) });
-        let router = console.router().route("/", home);
+        let router = console.router().route("/", home).merge(catalogue);
         tasks.spawn(serve(listener, router, bounds, stopping.clone()));
     }
     work_for_operators(&mut tasks, admin, Some(console), stopping);
@@ -395,6 +432,11 @@ fn cx(
     settings.mask = Mask::with(&config.admin.mask);
     settings.configured = admin::configured(config);
     settings.test_events = Some(api.test_events());
+    settings.endpoints = Some(api.endpoints());
+    settings.endpoint_waiting = config.endpoints.waiting;
+    let catalogue = catalogue::configured(config)?;
+    let flags = config.catalogue.flags.iter().cloned().collect();
+    settings.catalogue = catalogue.map(|catalogue| (catalogue, flags));
     let layers = context.again.layers()?;
     let effective = crate::command::config::settings(&layers)?;
     settings.explained_in = Some("hapax-configuration");

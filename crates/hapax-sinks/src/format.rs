@@ -84,6 +84,33 @@ impl Format {
     }
 }
 
+/// The encoding of events for a receiver of texts: lines, or messages without headers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum TextFormat {
+    /// CloudEvents 1.0 in structured mode: one JSON document that contains everything.
+    #[default]
+    Structured,
+    /// The payload. One that is not JSON becomes a JSON string with its base64.
+    Raw,
+}
+
+impl TextFormat {
+    /// Encodes the event as JSON, which is always UTF-8. `source` is the CloudEvents source.
+    pub fn write(self, event: &Event, source: &str) -> Vec<u8> {
+        match (self, &event.payload) {
+            (Self::Structured, _) => cloud_event(event, source),
+            (Self::Raw, Payload::Json(text)) => text.as_bytes().to_vec(),
+            (Self::Raw, Payload::Binary { bytes, .. }) => {
+                let mut out = Vec::with_capacity(room_for(&event.payload));
+                push_base64(&mut out, bytes);
+                out
+            }
+        }
+    }
+}
+
 /// An event encoded for a protocol with headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
@@ -135,6 +162,39 @@ pub fn standard_webhook(event: &Event) -> Vec<u8> {
     out
 }
 
+/// Encodes a Standard Webhooks body without the payload: `data` has the id of the event, its tenant, when
+/// it was created, and a link from which the receiver fetches it. `base` is the beginning of the link.
+///
+/// ```
+/// # use hapax::{Random, Timestamp, event::{Headers, NewEvent}, outbox::seal};
+/// # let new = NewEvent::json("order.created", &serde_json::json!({"amount": 500}));
+/// # let at = Timestamp::from_millis(1_700_000_000_250);
+/// # let event = seal(new, None, &Headers::new(), at, &Random::new(|| 7))?;
+/// let body = hapax_sinks::format::thin_webhook(&event, 42, "https://shop.example/events");
+/// let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+/// let link = format!("https://shop.example/events/{}?position=42", event.id);
+/// assert_eq!(body["data"]["url"], link);
+/// assert!(body["data"].get("amount").is_none());
+/// # Ok::<(), hapax::outbox::EventError>(())
+/// ```
+pub fn thin_webhook(event: &Event, position: i64, base: &str) -> Vec<u8> {
+    let mut out = Vec::with_capacity(ENVELOPE_BYTES);
+    let (id, created_at) = (event.id.to_string(), rfc3339(event.created_at));
+    out.extend_from_slice(b"{\"type\":");
+    push_text(&mut out, &event.kind);
+    push_member(&mut out, "timestamp", &created_at);
+    out.extend_from_slice(b",\"data\":{\"id\":");
+    push_text(&mut out, &id);
+    if let Some(tenant) = &event.tenant {
+        push_member(&mut out, "tenant", tenant.as_str());
+    }
+    push_member(&mut out, "created_at", &created_at);
+    let link = format!("{base}/{id}?position={position}");
+    push_member(&mut out, "url", &link);
+    out.extend_from_slice(b"}}");
+    out
+}
+
 /// Encodes a CloudEvents 1.0 event in structured JSON.
 ///
 /// `subject` is the aggregate as `type/id`. The tenant, the sequence and the headers of the event
@@ -169,14 +229,28 @@ pub fn raw(event: &Event) -> Vec<u8> {
 
 /// Formats a time as RFC 3339 in UTC with milliseconds.
 pub fn rfc3339(moment: Timestamp) -> String {
-    let moment = jiff::Timestamp::from_millisecond(moment.as_millis()).unwrap_or(
-        if moment.as_millis() < 0 {
-            jiff::Timestamp::MIN
-        } else {
-            jiff::Timestamp::MAX
-        },
-    );
-    format!("{moment:.3}")
+    format!("{:.3}", civil(moment))
+}
+
+/// The time for a calendar. One outside the calendar is its first or its last moment.
+pub(crate) fn civil(moment: Timestamp) -> jiff::Timestamp {
+    jiff::Timestamp::from_millisecond(moment.as_millis()).unwrap_or(if moment.as_millis() < 0 {
+        jiff::Timestamp::MIN
+    } else {
+        jiff::Timestamp::MAX
+    })
+}
+
+/// Appends one event as one line. JSON has line breaks only between its tokens.
+#[cfg(any(feature = "file", feature = "s3"))]
+pub(crate) fn push_line(lines: &mut Vec<u8>, mut event: Vec<u8>) {
+    for byte in &mut event {
+        if matches!(byte, b'\n' | b'\r') {
+            *byte = b' ';
+        }
+    }
+    lines.append(&mut event);
+    lines.push(b'\n');
 }
 
 fn push_attributes(out: &mut Vec<u8>, event: &Event) {
@@ -263,6 +337,17 @@ mod tests {
             serde_json::from_str::<serde_json::Value>(&body).unwrap();
         }
         assert_eq!(raw(&event), text.as_bytes());
+    }
+
+    #[test]
+    fn a_text_is_always_json() {
+        let text = "{ \"n\": 1.0 }";
+        let event = sealed(NewEvent::new("a.b", Payload::Json(text.to_owned())));
+        assert_eq!(TextFormat::Raw.write(&event, "/s"), text.as_bytes());
+        let structured = TextFormat::default().write(&event, "/s");
+        assert_eq!(structured, cloud_event(&event, "/s"));
+        let event = sealed(binary());
+        assert_eq!(TextFormat::Raw.write(&event, "/s"), b"\"AP8B\"");
     }
 
     #[test]

@@ -4,8 +4,37 @@ use std::time::Duration;
 
 /// Maximum number of idle connections of a webhook: the default concurrency of a destination.
 pub const IDLE_CONNECTIONS_MAX: usize = 64;
+/// Maximum number of idle connections of a webhook that shares its trusted certificates with others:
+/// there may be hundreds of them, and each connection is an open file.
+pub const SHARED_IDLE_CONNECTIONS_MAX: usize = 2;
 /// Maximum idle time of a connection: less than what servers and load balancers allow.
 pub const IDLE_CONNECTION: Duration = Duration::from_secs(50);
+/// Size in bytes up to which a payload is mapped on the worker that makes its request. It takes a few
+/// milliseconds at most.
+pub const MAPPED_INLINE_BYTES: usize = 16 * 1024;
+/// Maximum number of larger payloads that a destination, or all endpoints of a process, map at the same
+/// time. Each uses a thread, and a server with two cores has to have one for everything else.
+pub const MAPPINGS_AT_ONCE: usize = 1;
+/// Maximum number of configured headers of a webhook. Servers accept about a hundred headers in all.
+pub const WEBHOOK_HEADERS_MAX: usize = 20;
+/// Maximum length of the names and values of these headers together in bytes. Many servers accept 8
+/// KiB for the head of a request.
+pub const WEBHOOK_HEADERS_BYTES_MAX: usize = 6 * 1024;
+/// Minimum length in bytes of a secret that is masked if an endpoint sends it back. A shorter text
+/// occurs in responses by chance.
+pub const ECHO_BYTES_MIN: usize = 5;
+/// Maximum size of the response of a token endpoint in bytes. A token has a few kilobytes at most.
+pub const TOKEN_RESPONSE_BYTES_MAX: usize = 64 * 1024;
+/// Lifetime of a token whose response does not contain one. Shorter than any usual lifetime.
+pub const TOKEN_LIFETIME: Duration = Duration::from_mins(5);
+/// Maximum time for which a token is used, even if the response contains a longer lifetime.
+pub const TOKEN_LIFETIME_MAX: Duration = Duration::from_hours(24);
+/// How long before its expiry a token is replaced: longer than a delivery takes. It is a tenth of
+/// the lifetime if that is shorter.
+pub const TOKEN_MARGIN_MAX: Duration = Duration::from_secs(30);
+/// Minimum wait after a failed fetch of a token, between two replacements of tokens that the
+/// endpoint refused, and minimum time for which a token is used.
+pub const TOKEN_PAUSE: Duration = Duration::from_secs(1);
 /// Ping interval of a busy HTTP/2 connection, and the timeout of the response.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// Maximum number of events per write to a file. Each write waits for the disk.
@@ -82,3 +111,30 @@ pub const KAFKA_QUEUE_KBYTES: usize = 64 * 1024;
 pub const KAFKA_RECORD_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Maximum length of a topic name in bytes. Kafka uses the names as file names.
 pub const TOPIC_BYTES_MAX: usize = 249;
+/// Maximum number of events per object in S3. The relay offers what is due, and does not wait for more.
+pub const S3_LINES_MAX: usize = 1_000;
+/// Maximum size of an object in bytes, unless it has one event: the size of a destination's window.
+pub const S3_OBJECT_BYTES: usize = 8 * 1024 * 1024;
+/// Maximum number of messages per request to SQS or SNS.
+pub const MESSAGES_MAX: usize = 10;
+/// Maximum size of a request to SQS or SNS in bytes, and so of a message: bodies and attributes.
+/// Amazon has raised it for SQS; SNS and services with the same API have not.
+pub const MESSAGES_BYTES: usize = 256 * 1024;
+/// Maximum length of a message group of SQS and SNS in bytes. A longer order key is hashed.
+pub const MESSAGE_GROUP_BYTES_MAX: usize = 128;
+/// Maximum length of the name of an SNS topic in bytes, with `.fifo`.
+pub const SNS_TOPIC_BYTES_MAX: usize = 256;
+/// Maximum number of bytes of a response that are stored for each event of a request to S3, SQS,
+/// SNS or Pub/Sub.
+pub const BATCH_HEAD_BYTES: usize = 1_024;
+/// Maximum number of messages per request to Pub/Sub, which accepts 1,000. If one of them is refused,
+/// all are, and a larger request takes longer to divide.
+pub const PUBSUB_BATCH: usize = 100;
+/// Maximum size of a request to Pub/Sub in bytes. Google accepts 10 MB.
+pub const PUBSUB_BATCH_BYTES: usize = 8 * 1024 * 1024;
+/// Maximum length of the value of an attribute of Pub/Sub in bytes. A longer one is omitted.
+pub const PUBSUB_ATTRIBUTE_BYTES_MAX: usize = 1_024;
+/// Lifetime of the tokens that a service account signs: the longest that Google accepts.
+pub const PUBSUB_TOKEN: Duration = Duration::from_hours(1);
+/// For how long such a token is used: half of its lifetime, so that clocks may differ.
+pub const PUBSUB_TOKEN_USED: Duration = Duration::from_mins(30);

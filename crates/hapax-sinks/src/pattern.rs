@@ -115,13 +115,10 @@ impl Hole {
 
 #[cfg(test)]
 mod tests {
-    use hapax::{
-        Random, Timestamp,
-        event::{Headers, NewEvent},
-        outbox::seal,
-    };
+    use hapax::event::NewEvent;
 
     use super::*;
+    use crate::sample;
 
     #[test]
     fn holes_are_filled_and_what_an_event_lacks_is_an_underscore() {
@@ -146,11 +143,9 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, new: &NewEvent, expected: &str) {
-        let at = Timestamp::from_millis(1_700_000_000_000);
-        let event = seal(new.clone(), None, &Headers::new(), at, &Random::new(|| 7)).unwrap();
-        let name = Pattern::parse(text)
-            .unwrap()
-            .fill(&event, |_, value| value.to_owned());
+        let offer = sample::offer(new.clone());
+        let pattern = Pattern::parse(text).unwrap();
+        let name = pattern.fill(offer.event(), |_, value| value.to_owned());
         assert_eq!(name, expected);
     }
 }

@@ -29,15 +29,30 @@ mod kafka;
 mod redis;
 #[path = "postgres/settings.rs"]
 mod postgres;
+#[path = "s3/settings.rs"]
+mod s3;
+#[path = "sqs/settings.rs"]
+mod sqs;
+#[path = "sns/settings.rs"]
+mod sns;
+#[path = "pubsub/settings.rs"]
+mod pubsub;
 
+pub use crate::{json_setting::JsonSetting, network::networks};
 pub use amqp::AmqpSettings;
 pub use file::FileSettings;
 pub use kafka::KafkaSettings;
 pub use nats::NatsSettings;
 pub use postgres::{Field, PostgresSettings};
+pub use pubsub::PubsubSettings;
 pub use redis::RedisSettings;
+pub use s3::S3Settings;
 pub use smtp::{SmtpSettings, StartTls};
-pub use webhook::WebhookSettings;
+pub use sns::SnsSettings;
+pub use sqs::SqsSettings;
+pub use webhook::{
+    AuthStyle, BasicSettings, ClientCertificateSettings, OauthSettings, WebhookSettings,
+};
 
 /// Settings of a destination that apply to every kind of sink.
 #[derive(Clone, Debug)]
@@ -71,6 +86,22 @@ impl Default for DestinationSettings {
     }
 }
 
+/// Settings by their paths, such as `basic.user`, and whether they are those of before.
+pub type Compared = Vec<(&'static str, bool)>;
+
+/// The settings of a sink that decide where its secrets are sent.
+///
+/// A change may keep a secret without naming it ([`Secret::Apart`]), so an operator who does not
+/// know the secret must not be able to have it sent to another receiver. These settings are the
+/// address of the receiver, the networks and certificates that are trusted on the way to it, and
+/// the account to which the secret belongs. An implementation names every setting of its type,
+/// without `..`, so that a new one does not compile until it has been decided.
+pub trait Address {
+    /// Compares these settings with those of before, whose secrets have been put back. A URL that
+    /// is a secret is the same if it is kept.
+    fn compare_address(&self, before: &Self) -> Compared;
+}
+
 /// A setting with which no sink can be created. The error never contains a URL or a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{setting} {problem}")]
@@ -100,9 +131,33 @@ pub fn reveal(setting: &str, secret: &Secret) -> Result<SecretString, SettingErr
     text.map_err(|problem| SettingError::new(setting, problem))
 }
 
+/// Whether a secret is kept, or is given again as it was.
+fn is_same(now: &Secret, before: &Secret) -> bool {
+    *now == Secret::Apart || now == before
+}
+
 #[cfg(test)]
 mod tests {
     use std::{fs, path::Path};
+
+    use super::*;
+
+    #[test]
+    fn an_address_is_the_same_if_it_is_kept_or_given_again() {
+        let with = |url: Secret| AmqpSettings {
+            url,
+            ..AmqpSettings::default()
+        };
+        let before = with("amqp://u:p@a".into());
+        for (url, is_same) in [
+            (Secret::Apart, true),
+            ("amqp://u:p@a".into(), true),
+            ("amqp://u:p@evil".into(), false),
+        ] {
+            let compared = with(url).compare_address(&before);
+            assert_eq!(compared, [("url", is_same), ("ca", true)]);
+        }
+    }
 
     /// `hapax-server` refuses these settings in declarations at run time, and tests that by their
     /// schema.
@@ -122,6 +177,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(paths, 8);
+        assert_eq!(paths, 12);
     }
 }

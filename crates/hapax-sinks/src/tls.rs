@@ -53,7 +53,7 @@ fn too_large() -> SettingError {
 }
 
 /// The certificates of a PEM file or the one of a DER file. `None` if there is none.
-fn certificates(content: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
+pub(crate) fn certificates(content: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     if !content.starts_with(b"-----") && !content.is_ascii() {
         return Some(vec![CertificateDer::from(content.to_vec())]);
     }

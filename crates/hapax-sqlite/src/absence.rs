@@ -16,7 +16,8 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 /// How far retention may delete events.
 #[derive(Debug, Default)]
 pub(crate) struct Absences {
-    /// The lowest frontier of the destinations that retention waits for; 0 if there are none.
+    /// The lowest frontier of the destinations that retention waits for. If there are none, it is 0,
+    /// or the highest position if events are polled, because retention waits for no consumer.
     pub(crate) frontier: i64,
     /// The destinations that retention no longer waits for.
     pub(crate) gone: Vec<String>,
@@ -79,7 +80,11 @@ impl Absences {
                 waited_for.push(place.frontier);
             }
         }
-        absences.frontier = waited_for.into_iter().min().unwrap_or(0);
+        absences.frontier = match waited_for.into_iter().min() {
+            Some(lowest) => lowest,
+            None if has_polling(conn)? => i64::MAX,
+            None => 0,
+        };
         Ok(absences)
     }
 
@@ -132,6 +137,12 @@ impl Place {
             },
         }
     }
+}
+
+/// Whether there is a polling endpoint.
+fn has_polling(conn: &Connection) -> rusqlite::Result<bool> {
+    let mut has_any = conn.prepare_cached(query!("poll/has_any"))?;
+    has_any.query_row([], |row| row.get(0))
 }
 
 fn place(row: &Row<'_>) -> rusqlite::Result<Place> {

@@ -30,6 +30,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::{
     error::{corrupt, store_error},
+    operational::Emitter,
     query,
     sqlite::Sqlite,
     value::rows,
@@ -137,7 +138,8 @@ impl Settlements for Sqlite {
     }
 
     async fn settle(&self, settlement: Settlement) -> Result<Vec<String>, StoreError> {
-        self.submit(move |ctx| settle::settle(ctx, &settlement))
+        let emitter = Emitter::of(self);
+        self.submit(move |ctx| settle::settle(ctx, &settlement, &emitter))
             .await
     }
 

@@ -38,6 +38,32 @@ pub const MIGRATIONS: &[Migration<'static>] = &[
     ),
     (6, "sagas", include_str!("../migrations/0006_sagas.sql")),
     (7, "admin", include_str!("../migrations/0007_admin.sql")),
+    (8, "polling", include_str!("../migrations/0008_polling.sql")),
+    (
+        9,
+        "endpoints",
+        include_str!("../migrations/0009_endpoints.sql"),
+    ),
+    (
+        10,
+        "endpoint_health",
+        include_str!("../migrations/0010_endpoint_health.sql"),
+    ),
+    (
+        11,
+        "operational_events",
+        include_str!("../migrations/0011_operational_events.sql"),
+    ),
+    (
+        12,
+        "mappings",
+        include_str!("../migrations/0012_mappings.sql"),
+    ),
+    (
+        13,
+        "polling_tokens",
+        include_str!("../migrations/0013_polling_tokens.sql"),
+    ),
 ];
 const RECORD: &str = "CREATE TABLE hapax_migration (
     namespace  TEXT NOT NULL,

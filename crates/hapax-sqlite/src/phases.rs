@@ -9,19 +9,19 @@ use std::time::Duration;
 use hapax::{
     Timestamp,
     event::Headers,
-    idempotency::{Claim, Taken},
+    idempotency::{Claim, StoredResponse, Taken},
     key::{Fingerprint, IdempotencyKey, KeyError, Operation, Scope, Tenant},
     keyring::Keyring,
     limits::GRACE_DOUBLINGS,
     outbox::Draft,
-    phases::{Entry, Lapsed, Ownership, Start, TakenOver, evaluate_entry},
+    phases::{Entry, Lapsed, Ownership, Start, TakenOver, check_name, evaluate_entry},
     store::{ClaimOutcome, Phases, StoreError},
 };
 use rusqlite::{Row, params};
 
 use crate::{
     error::{corrupt, encrypted, not_encrypted, own_error},
-    idempotency::{find, on_expired, retention},
+    idempotency::{ResponseColumns, find, on_expired, retention},
     phase::{Phase, fenced},
     query,
     sqlite::Sqlite,
@@ -32,6 +32,8 @@ use crate::{
 
 impl Phases for Sqlite {
     async fn enter(&self, entry: Entry) -> Result<ClaimOutcome<Ownership>, StoreError> {
+        let name = entry.recovery_point.as_deref().map(check_name);
+        name.transpose().map_err(StoreError::statement)?;
         if self.running().has_other_payload(&entry.claim) {
             return Ok(ClaimOutcome::Taken(Taken::Mismatch));
         }
@@ -71,6 +73,30 @@ impl Phases for Sqlite {
             ClaimOutcome::Open(tx) => Ok(tx),
             ClaimOutcome::Taken(_) => Err(corrupt("a claim outcome although no claim was made")),
         }
+    }
+
+    async fn reach(&self, owned: &Ownership, recovery_point: &str) -> Result<(), StoreError> {
+        check_name(recovery_point).map_err(StoreError::statement)?;
+        let phase = Phase {
+            owned: owned.clone(),
+            recovery_point: Some(recovery_point.to_owned()),
+        };
+        self.submit(move |ctx| phase.advance(ctx, None)).await
+    }
+
+    async fn finish(
+        &self,
+        owned: &Ownership,
+        response: &StoredResponse,
+    ) -> Result<Duration, StoreError> {
+        let response = ResponseColumns::of(self.keyring(), Some(&owned.scope), response)?;
+        let phase = Phase {
+            owned: owned.clone(),
+            recovery_point: None,
+        };
+        self.submit(move |ctx| phase.finish(ctx, &response, None))
+            .await?;
+        Ok(owned.retention)
     }
 
     async fn give_back(&self, owned: &Ownership) -> Result<(), StoreError> {
@@ -136,6 +162,7 @@ fn begin(
         on_expired(&entry.claim),
         now.as_millis(),
         now.after(retention).as_millis(),
+        entry.recovery_point,
     ];
     let begin = || {
         let mut statement = ctx.conn.prepare_cached(sql)?;
@@ -147,7 +174,7 @@ fn begin(
         fingerprint: entry.claim.fingerprint,
         epoch,
         created_at: now,
-        recovery_point: None,
+        recovery_point: entry.recovery_point,
         resumed: false,
         retention,
     })

@@ -2,7 +2,10 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use hapax::{Clock, Random, failpoint::Failpoints, keyring::Keyring, limits};
+use hapax::{
+    Clock, Random, failpoint::Failpoints, keyring::Keyring, limits, operational::OperationalEvents,
+    outbox::EventCheck,
+};
 
 /// The settings with which a store is opened.
 #[derive(Clone, Debug)]
@@ -20,6 +23,10 @@ pub struct Settings {
     /// Encrypts and decrypts stored responses, kept requests and payloads. Empty by default, which
     /// stores them in the clear.
     pub keyring: Keyring,
+    /// Checks events that are emitted through this store. None by default.
+    pub event_check: EventCheck,
+    /// The operational events that relays of this store emit. None by default.
+    pub operational_events: OperationalEvents,
     /// The most requests that share one commit; 1 turns groups off.
     pub group_max: usize,
     /// How long a transaction may hold the writer before it is rolled back.
@@ -42,6 +49,8 @@ impl Settings {
             random,
             failpoints: Failpoints::none(),
             keyring: Keyring::default(),
+            event_check: EventCheck::none(),
+            operational_events: OperationalEvents::none(),
             group_max: 128,
             tx_max: limits::TRANSACTION,
             readers: 3,

@@ -36,7 +36,13 @@ pub(crate) async fn run(
     }
     let mut draft = Draft::of(&mut claim);
     for event in events {
-        draft.seal(event, store.clock(), store.random(), store.keyring())?;
+        draft.seal(
+            event,
+            store.clock(),
+            store.random(),
+            store.keyring(),
+            store.event_check(),
+        )?;
     }
     let events = draft.into_events();
     let response = ResponseColumns::of(store.keyring(), Some(&claim.scope), &response)?;

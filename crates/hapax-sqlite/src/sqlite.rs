@@ -18,6 +18,7 @@ use hapax::{
     keyring::Keyring,
     limits::WRITER_JOBS,
     notify::Notifier,
+    outbox::EventCheck,
     store::StoreError,
 };
 use rusqlite::Connection;
@@ -232,6 +233,10 @@ impl Sqlite {
 
     pub(crate) fn keyring(&self) -> &Keyring {
         &self.0.keyring
+    }
+
+    pub(crate) fn event_check(&self) -> &EventCheck {
+        &self.0.settings.event_check
     }
 
     /// Registers the destinations that a relay of this process knows, for as long as it runs.

@@ -10,7 +10,10 @@ use std::{
 
 /// Creates an authority and a certificate for a server of this name, in the files `ca.pem`,
 /// `server.pem` and `server.key` of a folder. No authority of another folder has the same name.
-pub(crate) fn certify(folder: &Path, host: &str) -> io::Result<()> {
+///
+/// # Errors
+/// Fails if openssl is not installed, or cannot write to the folder.
+pub fn certify(folder: &Path, host: &str) -> io::Result<()> {
     make(folder, "ca", "basicConstraints = critical, CA:TRUE", &[])?;
     let extensions = format!("basicConstraints = CA:FALSE\nsubjectAltName = DNS:{host}");
     let signed = ["-CA", "ca.pem", "-CAkey", "ca.key"];

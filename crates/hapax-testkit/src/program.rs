@@ -21,6 +21,17 @@ use crate::wait::eventually;
 /// How long a program may take to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Commands of a shell that kill the processes of the file `pids` with SIGKILL, and wait until they
+/// have released their ports.
+///
+/// A process that its parent does not wait for stays a zombie. Its first thread becomes one while
+/// the others still keep its files open, so all threads are looked at.
+pub const KILL_PIDS: &str = "for pid in $(cat pids 2>/dev/null); do
+  kill -9 $pid || true
+  while cat /proc/$pid/task/*/stat 2>/dev/null | grep -qv ') Z'; do sleep 0.02; done
+done
+";
+
 /// A running program. Dropping it kills it.
 #[derive(Debug)]
 pub struct Program {
@@ -249,7 +260,16 @@ fn appended(path: &Path) -> File {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        env,
+        net::{TcpListener, TcpStream},
+    };
+
     use super::*;
+    use crate::port::free_port;
+
+    /// The variable that makes a test a program of many threads that listens on a port.
+    const LISTEN: &str = "HAPAX_TEST_LISTEN";
 
     fn shell(script: &str) -> Command {
         let mut shell = Command::new("sh");
@@ -278,6 +298,34 @@ mod tests {
         assert!(process.exists());
         drop(program);
         assert!(!process.exists());
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the variable is set for a process of this test"
+    )]
+    #[tokio::test]
+    async fn programs_that_were_killed_have_released_their_ports() {
+        if let Ok(address) = env::var(LISTEN) {
+            let _listener = TcpListener::bind(address).unwrap();
+            let spin = || while thread::current().name().is_none() {};
+            let threads: Vec<_> = (0..16).map(|_| thread::spawn(spin)).collect();
+            return threads.into_iter().for_each(|it| it.join().unwrap());
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let address = format!("127.0.0.1:{}", free_port());
+        for _ in 0..20 {
+            let mut command = Command::new(env::current_exe().unwrap());
+            let name = "program::tests::programs_that_were_killed_have_released_their_ports";
+            command.args(["--exact", name]).env(LISTEN, &address);
+            let program = Program::start(command, &folder.path().join("log"));
+            eventually(PATIENCE, async || TcpStream::connect(&address).is_ok()).await;
+            fs::write(folder.path().join("pids"), program.id().to_string()).unwrap();
+            let mut script = shell(KILL_PIDS);
+            script.current_dir(folder.path());
+            run_to_end(script).ended(0);
+            assert!(TcpListener::bind(&address).is_ok(), "the port is in use");
+        }
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use crate::{
     port::free_port,
     program::{Program, guarded},
-    wait::eventually,
+    wait::Patience,
 };
 
 /// How long a server may take to start.
@@ -27,7 +27,7 @@ pub struct Server {
 
 impl Server {
     /// Starts a NATS server with these lines in its configuration, in which `STORE` stands for a
-    /// directory of its own.
+    /// private directory.
     ///
     /// # Panics
     /// Panics if it is not installed or does not start.
@@ -59,6 +59,43 @@ impl Server {
         .await
     }
 
+    /// Starts moto, a stand-in for S3, SQS and SNS, whose packages are in this folder. It keeps
+    /// everything in memory, so nothing is left after a [`kill`](Self::kill).
+    ///
+    /// # Panics
+    /// Panics if it does not start.
+    pub async fn moto(packages: &Path) -> Self {
+        Self::start("env", |port, _| {
+            let packages = format!("PYTHONPATH={}", packages.display());
+            let port = port.to_string();
+            let program = [packages.as_str(), "python3", "-m", "moto.server"];
+            let place = ["--host", "127.0.0.1", "--port", port.as_str()];
+            [program, place]
+                .concat()
+                .into_iter()
+                .map(str::to_owned)
+                .collect()
+        })
+        .await
+    }
+
+    /// Starts drongo, a stand-in for Google Cloud Pub/Sub, whose packages are in this folder. It keeps
+    /// everything in memory, so nothing is left after a [`kill`](Self::kill).
+    ///
+    /// # Panics
+    /// Panics if it does not start.
+    pub async fn drongo(packages: &Path) -> Self {
+        Self::start("env", |port, _| {
+            let packages = format!("PYTHONPATH={}", packages.display());
+            let port = port.to_string();
+            let program = [packages.as_str(), "python3", "-m", "drongo.cli", "server"];
+            let place = ["--host", "127.0.0.1", "--port", port.as_str()];
+            let arguments = program.into_iter().chain(place);
+            arguments.map(str::to_owned).collect()
+        })
+        .await
+    }
+
     /// The address, as `host:port`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
@@ -78,11 +115,11 @@ impl Server {
         command.args(&self.arguments);
         let mut program = Program::start(command, &self.directory.path().join("log"));
         let address = self.address();
-        eventually(PATIENCE, async || {
+        let patience = Patience::within(PATIENCE);
+        while TcpStream::connect(&address).is_err() {
             assert!(!program.has_ended(), "server ended: {}", program.log());
-            TcpStream::connect(&address).is_ok()
-        })
-        .await;
+            patience.pause().await;
+        }
         self.program = Some(program);
     }
 

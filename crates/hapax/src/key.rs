@@ -17,7 +17,7 @@ use crate::{
 
 mod header;
 
-pub use header::{HeaderError, parse_header};
+pub use header::{HeaderError, KeyForm, parse_header};
 
 /// A client's name for one intended operation: 1 to 255 bytes of `0x20..=0x7E`, case-sensitive.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -17,8 +17,8 @@ pub const BODY_BYTES_MAX: u64 = 1024 * 1024;
 pub const BODY_BYTES_IN_MEMORY: usize = 1024 * 1024;
 /// Maximum number of bytes in the body files of one service at any time, all requests together.
 pub const BODY_FILE_BYTES: u64 = 1024 * 1024 * 1024;
-/// Default maximum size of a JSON body in bytes. It also applies to operations that accept larger
-/// bodies of other types, because a JSON body is held in memory twice while its members are sorted.
+/// Default maximum size of a JSON body in bytes, also for operations that accept larger bodies of other
+/// types, because a JSON body is held in memory twice while its members are sorted.
 pub const JSON_BYTES_MAX: u64 = 1024 * 1024;
 /// Maximum number of members of a JSON object, including those of the objects that contain it.
 /// Members are sorted to compute the fingerprint.
@@ -114,6 +114,69 @@ pub const EVENT_HEADER_BYTES_MAX: usize = 4096;
 /// Upper bound of the time until which an event may be delayed: the year 10000, the first year that
 /// does not fit a four-digit timestamp.
 pub const AVAILABLE_BEFORE: Timestamp = Timestamp::from_millis(253_402_300_800_000);
+/// Maximum size of a filter of a destination in bytes. It is part of a declaration, and is read again
+/// with it.
+pub const FILTER_BYTES_MAX: usize = 16 * 1024;
+/// Maximum nesting depth of a filter. Filters are compiled and applied recursively.
+pub const FILTER_DEPTH_MAX: usize = 16;
+/// Maximum number of conditions of a filter. An event costs at most the size of its value for each.
+pub const FILTER_CONDITIONS_MAX: usize = 100;
+/// Maximum number of values in a list of a filter. Each is compared with the value of the event.
+pub const FILTER_VALUES_MAX: usize = 1_000;
+/// Size in bytes up to which a payload is read by filters. Stores accept no larger one.
+pub const FILTER_PAYLOAD_BYTES_MAX: usize = PAYLOAD_BYTES_MAX;
+/// Size in bytes up to which a payload is filtered for endpoints, and tried, on an async worker.
+pub const FILTERED_INLINE_BYTES: usize = 16 * 1024;
+/// Maximum number of stored events on which a filter is tried at once.
+pub const FILTER_TRIAL_EVENTS: usize = 1_000;
+/// How long a filter is tried on stored events before the result so far is returned.
+pub const FILTER_TRIAL: Duration = Duration::from_secs(10);
+/// Maximum size of a mapping in bytes, as of a filter.
+pub const MAPPING_BYTES_MAX: usize = 16 * 1024;
+/// Maximum nesting depth of a mapping. Mappings are compiled and applied recursively.
+pub const MAPPING_DEPTH_MAX: usize = 16;
+/// Maximum number of values in a mapping: objects, arrays, paths and literals.
+pub const MAPPING_VALUES_MAX: usize = 1_000;
+/// Maximum number of paths in a mapping. Each is evaluated once for each item of a list.
+pub const MAPPING_PATHS_MAX: usize = 100;
+/// Maximum number of items that all lists of a mapping have together for one event. Each costs at most the
+/// size of the mapping.
+pub const MAPPING_ITEMS_MAX: usize = 10_000;
+/// Maximum size in bytes of what a mapping makes of an event. Receivers of webhooks often accept less.
+pub const MAPPED_BYTES_MAX: usize = 256 * 1024;
+/// Maximum number of stored events on which a mapping is tried at once. Each result is returned whole.
+pub const MAPPING_TRIAL_EVENTS: usize = 20;
+/// Maximum number of stored events on which the settings of an endpoint are tried at once.
+pub const ENDPOINT_TRIAL_EVENTS: usize = 50;
+/// Maximum size of the file of an event catalogue in bytes. It is read whole, once at the start.
+pub const CATALOGUE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Maximum number of event types of a catalogue. The public page lists all of them.
+pub const CATALOGUE_TYPES_MAX: usize = 1_000;
+/// Maximum number of versions of an event type.
+pub const CATALOGUE_VERSIONS_MAX: usize = 32;
+/// Maximum number of examples of a version.
+pub const CATALOGUE_EXAMPLES_MAX: usize = 16;
+/// Maximum number of flags of an event type.
+pub const CATALOGUE_FLAGS_MAX: usize = 16;
+/// Maximum length of a flag, and of the name of a definition, in bytes.
+pub const CATALOGUE_NAME_BYTES_MAX: usize = 64;
+/// Maximum number of definitions that all schemas of a catalogue share, and of those of one schema.
+pub const CATALOGUE_DEFINITIONS_MAX: usize = 128;
+/// Maximum size of a schema as compact JSON in bytes. The time for which it is compiled grows with the
+/// square of its size.
+pub const CATALOGUE_SCHEMA_BYTES_MAX: usize = 64 * 1024;
+/// Maximum nesting depth of a schema. Schemas are compiled and applied recursively.
+pub const CATALOGUE_SCHEMA_DEPTH_MAX: usize = 32;
+/// Maximum nesting depth of a payload that is checked. A schema may refer to itself, and is then
+/// applied at each level.
+pub const CATALOGUE_PAYLOAD_DEPTH_MAX: usize = 64;
+/// Maximum number of schemas that a schema applies to one value, itself or through others. Each reference to
+/// a definition counts with what the definition applies.
+pub const CATALOGUE_VALUE_STEPS_MAX: usize = 10_000;
+/// Maximum number of steps of the check of a payload, about one for each schema that is applied to a value and
+/// two for each value inside. They take about a second; a list that fills a payload takes 1,500,000 with one
+/// schema for its items.
+pub const CATALOGUE_STEPS_MAX: usize = 5_000_000;
 /// Maximum number of events that one transaction may emit.
 pub const EVENTS_PER_TRANSACTION_MAX: usize = 10_000;
 /// Maximum length of a message id or a consumer name in the inbox, in bytes.
@@ -283,6 +346,191 @@ pub const CLOCK_AHEAD: Duration = Duration::from_mins(1);
 pub const SLEEP_AHEAD: Duration = Duration::from_hours(1);
 /// How long sagas are kept after their end.
 pub const SAGA_RETENTION: Duration = Duration::from_hours(720);
+
+/// Number of events of a polling endpoint's page if the consumer does not ask for another number.
+pub const POLLING_EVENTS: usize = 100;
+/// Maximum number of events on a page of a polling endpoint.
+pub const POLLING_EVENTS_MAX: usize = 500;
+/// Maximum number of bytes of the events on a page of a polling endpoint, except that a page has at
+/// least one event if there is one. One read of the outbox fits.
+pub const POLLING_BYTES: usize = 4 * 1024 * 1024;
+/// Number of events that one read for a polling endpoint returns, including those of other tenants.
+pub const POLLING_READ: usize = 500;
+/// Number of reads of the outbox for one page of a polling endpoint. A page among many events of
+/// other tenants may be empty; its cursor has moved.
+pub const POLLING_READS: usize = 16;
+/// Maximum time for which a poll waits for events. Proxies close requests that are silent for a
+/// minute.
+pub const POLLING_WAIT: Duration = Duration::from_secs(30);
+/// Maximum number of polls of a process that wait for events. Each holds a connection.
+pub const POLLING_WAITING: usize = 256;
+/// Maximum number of polls that wait at one polling endpoint: a few consumers and their retries.
+pub const POLLING_WAITING_EACH: usize = 4;
+/// How often a process looks for events while polls wait, unless a commit in the same process wakes
+/// it.
+pub const POLLING_LOOK: Duration = Duration::from_millis(100);
+/// Minimum time between two such looks, however many transactions are committed.
+pub const POLLING_LOOK_PAUSE: Duration = Duration::from_millis(10);
+/// Requests per second of one polling endpoint in one process, in the long run.
+pub const POLLING_RATE: u32 = 20;
+/// Requests of one polling endpoint that may come at once after a pause.
+pub const POLLING_BURST: u32 = 60;
+/// How many requests of the rate limit a seek counts as: it may read a day of events.
+pub const POLLING_SEEK_COST: u32 = 20;
+/// Number of look-ups of polling endpoints that run at the same time in one process. Requests with
+/// wrong tokens are looked up too.
+pub const POLLING_LOOKUPS: usize = 8;
+/// Maximum length of the text of a cursor in bytes. It holds a number for each transaction that was
+/// writing when the page was read, and has to fit into a URL.
+pub const POLLING_CURSOR_BYTES: usize = 16 * 1024;
+/// Minimum time between two updates of the time at which a polling endpoint was polled last.
+pub const POLLING_NOTED: Duration = Duration::from_mins(1);
+/// Maximum number of patterns of event types of a polling endpoint. Each event is compared with all.
+pub const POLLING_PATTERNS: usize = 32;
+/// Number of events after the position of a polling endpoint that are looked at for its lag.
+pub const POLLING_LAG_READ: usize = 5_000;
+/// Maximum time for which the previous token of a polling endpoint stays valid after a rotation.
+pub const POLLING_OVERLAP_MAX: Duration = Duration::from_hours(30 * 24);
+/// Maximum number of previous tokens of a polling endpoint that are valid at the same time. Each is
+/// read and compared by every request.
+pub const POLLING_PREVIOUS_TOKENS: u64 = 4;
+
+/// Default maximum number of endpoints of one tenant.
+pub const ENDPOINTS_PER_TENANT: u32 = 50;
+/// Maximum of the configured limit of endpoints of one tenant. Each event of the tenant is sent to all
+/// that match.
+pub const ENDPOINTS_PER_TENANT_MAX: u32 = 10_000;
+/// Maximum length of an endpoint's URL in bytes: what browsers and servers accept.
+pub const ENDPOINT_URL_BYTES_MAX: usize = 2_048;
+/// Maximum length of an endpoint's description in bytes.
+pub const ENDPOINT_DESCRIPTION_BYTES_MAX: usize = 1_024;
+/// Maximum number of patterns of event types of an endpoint. Each event of the tenant is compared with
+/// all.
+pub const ENDPOINT_PATTERNS: usize = 32;
+/// Maximum time for which the previous secret of an endpoint signs after a rotation.
+pub const ENDPOINT_OVERLAP_MAX: Duration = Duration::from_hours(30 * 24);
+/// Maximum number of previous secrets of an endpoint that sign at the same time. Each is one more signature
+/// of every request; receivers accept up to [`SIGNATURES_MAX`].
+pub const ENDPOINT_PREVIOUS_SECRETS: usize = 4;
+/// Maximum number of bytes of a request's body, and of a response, that are stored with an attempt at
+/// an endpoint.
+pub const ENDPOINT_EXCERPT_BYTES: usize = 4 * 1024;
+/// Maximum number of events that are sent to their endpoints at the same time, and recorded in one
+/// transaction.
+pub const ENDPOINT_BATCH: usize = 32;
+/// Default maximum number of first attempts at one endpoint at the same time, and of retries.
+pub const ENDPOINT_CONCURRENCY: usize = 4;
+/// Default maximum number of first attempts at endpoints at the same time. Each has a connection.
+pub const ENDPOINT_SENDS: usize = 512;
+/// Default maximum number of retries at endpoints at the same time. They have separate places, so
+/// that endpoints which are down do not delay first attempts at others.
+pub const ENDPOINT_RETRIES: usize = 256;
+/// Default time that a first attempt may take before its event is put into the queue.
+pub const ENDPOINT_PATIENCE: Duration = Duration::from_millis(250);
+/// Duration from which an endpoint gets its events one at a time.
+pub const ENDPOINT_SLOW: Duration = Duration::from_secs(5);
+/// Number of consecutive failures after which an endpoint is slowed.
+pub const ENDPOINT_SLOW_FAILURES: u32 = 5;
+/// The first and the longest pause of a slowed endpoint, between two attempts at it.
+pub const ENDPOINT_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+/// Default maximum number of deliveries that wait for one endpoint. Each has a copy of its event.
+pub const ENDPOINT_WAITING: u32 = 100_000;
+/// Maximum of the configured limit of deliveries that wait for one endpoint. They are counted
+/// regularly.
+pub const ENDPOINT_WAITING_MAX: u32 = 10_000_000;
+/// Maximum number of deliveries that one statement ends because too many wait for their endpoints.
+pub const ENDPOINT_DROPPED: usize = 10_000;
+/// Default number of consecutive failures before an endpoint is disabled: more than one event has
+/// attempts.
+pub const ENDPOINT_DISABLE_FAILURES: u32 = 20;
+/// Number of spans of time that the failures of an endpoint have to be spread over before it is disabled.
+/// A clock that jumps forward makes one of them.
+pub const ENDPOINT_DISABLE_SPANS: u32 = 4;
+/// Part of the time after which a failing endpoint is disabled that is one span: twice the spans that are
+/// required, because an endpoint with few events has few attempts.
+pub const ENDPOINT_DISABLE_PART: u32 = 8;
+/// Default wait before the first probe of an endpoint that was disabled because it failed, and the longest
+/// wait between two probes. Each wait is twice the one before.
+pub const ENDPOINT_PROBE: (Duration, Duration) = (Duration::from_mins(5), Duration::from_hours(6));
+/// How often a relay looks for endpoints that are due to be probed.
+pub const ENDPOINT_PROBE_LOOK: Duration = Duration::from_secs(1);
+/// Maximum number of probes that one claim returns.
+pub const ENDPOINT_PROBES: usize = 16;
+/// Wait before a delivery that this relay has no key for is due again, to this relay or another one.
+pub const ENDPOINT_POSTPONE: Duration = Duration::from_mins(1);
+/// Bounds of the random wait before a delivery whose mapping could not begin in time is due again.
+pub const ENDPOINT_BUSY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
+/// How much longer than the timeout of an attempt a claimed delivery belongs to its relay, at least.
+pub const ENDPOINT_LEASE_MARGIN: Duration = Duration::from_secs(2);
+/// Default time for which attempts at endpoints and ended deliveries are kept.
+pub const ENDPOINT_RETENTION: Duration = Duration::from_hours(7 * 24);
+/// Number of types that the index of endpoints remembers for each tenant.
+pub const ENDPOINT_INDEX_TYPES: usize = 64;
+/// Number of changes of endpoints that one statement reads.
+pub const ENDPOINT_PAGE: usize = 1_000;
+/// Age of the index of endpoints at which it is read from the beginning. The rows of deleted endpoints
+/// are kept for [`ENDPOINT_DELETED`].
+pub const ENDPOINT_REREAD: Duration = Duration::from_hours(24);
+/// How long the row of a deleted endpoint is kept, so that each relay learns of it.
+pub const ENDPOINT_DELETED: Duration = Duration::from_hours(7 * 24);
+/// Maximum number of first attempts whose end waits for the dispatcher.
+pub const ENDPOINT_LATE: usize = 1_024;
+/// Maximum number of attempts that wait for the log. Each has a few kilobytes.
+pub const ENDPOINT_LOGGED: usize = 4_096;
+/// Maximum number of deliveries that one claim returns.
+pub const ENDPOINT_CLAIM: usize = 64;
+/// Maximum number of endpoints that one claim looks at.
+pub const ENDPOINT_CLAIM_SCAN: usize = 256;
+/// How often a relay looks for deliveries to endpoints that are due, unless it is woken.
+pub const ENDPOINT_LOOK: Duration = Duration::from_millis(500);
+/// How often a relay counts what waits for endpoints.
+pub const ENDPOINT_REPORT: Duration = Duration::from_secs(10);
+/// Number of waiting deliveries up to which they are counted.
+pub const ENDPOINT_BACKLOG_COUNTED: usize = 100_000;
+/// How often old attempts and deliveries of endpoints are deleted. After a full batch, the next one
+/// follows when as much time has passed as the batch has taken.
+pub const ENDPOINT_UPKEEP: Duration = Duration::from_secs(30);
+/// Pause after a batch of deliveries that were dropped.
+pub const ENDPOINT_UPKEEP_PAUSE: Duration = Duration::from_millis(50);
+/// Maximum number of rows of a batch that is deleted.
+pub const ENDPOINT_PURGE_ROWS: usize = 1_000;
+/// How long a relay that stops waits for attempts at endpoints.
+pub const ENDPOINT_END: Duration = Duration::from_secs(2);
+/// Maximum number of deliveries that one call replays.
+pub const ENDPOINT_REPLAYED: usize = 10_000;
+/// Number of events that one statement visits to find those that an endpoint never got.
+pub const ENDPOINT_UNSENT_VISITED: usize = 10_000;
+/// Maximum number of events that one transaction puts into the queue of an endpoint that never got them.
+pub const ENDPOINT_UNSENT_BATCH: usize = 500;
+/// Time after which a call that looks for events that an endpoint never got ends. It can be continued.
+pub const ENDPOINT_UNSENT_CALL: Duration = Duration::from_secs(5);
+/// Age of an event from which it counts as never sent to an endpoint that exists. Younger ones may be in
+/// flight, or their attempts not logged yet.
+pub const ENDPOINT_UNSENT_AGE: Duration = Duration::from_mins(1);
+/// Number of attempts of an endpoint from which its health is computed.
+pub const ENDPOINT_HEALTH_ATTEMPTS: usize = 10_000;
+/// Number of the newest attempts of an endpoint from which its health is computed in a list of
+/// endpoints. A page has up to a thousand endpoints.
+pub const ENDPOINT_STATUS_ATTEMPTS: usize = 200;
+/// Number of deliveries of an endpoint up to which they are counted in a list of endpoints.
+pub const ENDPOINT_STATUS_COUNTED: usize = 1_000;
+/// Maximum number of endpoints that are looked at for the deliveries of one event.
+pub const ENDPOINT_TRACED: usize = 1_000;
+/// Maximum number of an event's deliveries to endpoints that are listed.
+pub const ENDPOINT_TRACES: usize = 100;
+/// Maximum number of disabled endpoints that operators are shown as needing attention.
+pub const ENDPOINT_ATTENTION: usize = 10;
+/// Maximum number of endpoints whose backlogs are compared over time.
+pub const ENDPOINT_BACKLOGS: usize = 50;
+/// Maximum number of endpoints with waiting deliveries that are looked at for the longest backlogs.
+pub const ENDPOINT_BACKLOGS_SCAN: usize = 256;
+/// Maximum number of test events that one process sends to endpoints at the same time: for one tenant, and in
+/// all. A test waits as long as the endpoint does not respond.
+pub const ENDPOINT_TESTS: (usize, usize) = (2, 32);
+/// Maximum number of HTTP clients of endpoints. Each is closed after [`ENDPOINT_CLIENT_IDLE`].
+pub const ENDPOINT_CLIENTS: usize = 512;
+/// Time after which the client of an endpoint is closed, with its connections, unless it is used.
+pub const ENDPOINT_CLIENT_IDLE: Duration = Duration::from_mins(1);
 
 /// Maximum number of connections of one listener. Each costs a file descriptor and some kilobytes.
 pub const LISTENER_CONNECTIONS: usize = 1_024;

@@ -6,6 +6,8 @@
 //! depth, and also in JSON inside a string. Everything else is shown unchanged, byte for byte.
 //! Content that is not JSON is not shown, only its type and length.
 
+use std::collections::BTreeSet;
+
 use serde::de::IgnoredAny;
 
 use crate::limits::SHOWN_BYTES_MAX;
@@ -91,6 +93,18 @@ impl Mask {
 
     /// Masks JSON at any depth; `None` if the text is not JSON.
     pub fn json(&self, text: &str) -> Option<String> {
+        self.json_with(text, |_| format!("\"{MASKED}\""))
+    }
+
+    /// Masks JSON like [`json`](Self::json), but keeps the shape of masked values: objects and arrays keep their
+    /// members and items, null stays null, and the other values in them are replaced. Names in masked objects
+    /// are replaced as well, except for those in `names`.
+    pub(crate) fn json_in_shape(&self, text: &str, names: &BTreeSet<String>) -> Option<String> {
+        self.json_with(text, |value| in_shape(value, names))
+    }
+
+    /// Replaces the values that are masked by what `replace` makes of them.
+    fn json_with(&self, text: &str, replace: impl Fn(&str) -> String) -> Option<String> {
         serde_json::from_str::<IgnoredAny>(text).ok()?;
         let (bytes, mut shown) = (text.as_bytes(), String::with_capacity(text.len()));
         let (mut place, mut copied) = (0, 0);
@@ -107,7 +121,10 @@ impl Mask {
                 // If a name cannot be decoded, its value is masked.
                 let hidden = said.is_none_or(|name| self.hides(&name));
                 let value = beyond_space(bytes, behind + 1);
-                hidden.then(|| (value, value_end(bytes, value), format!("\"{MASKED}\"")))
+                hidden.then(|| {
+                    let until = value_end(bytes, value);
+                    (value, until, replace(&text[value..until]))
+                })
             } else {
                 said.and_then(|said| self.json_within(&said))
                     .map(|masked| (place, end, masked))
@@ -219,6 +236,36 @@ fn begins(before: char, letter: char, next: Option<&char>) -> bool {
     let hump = letter.is_uppercase()
         && (before.is_lowercase() || next.is_some_and(|next| next.is_lowercase()));
     hump || before.is_numeric() != letter.is_numeric()
+}
+
+/// A value with its objects, arrays and nulls, and nothing else of it. The text must be JSON. Names that are
+/// not in `names` are numbered, because a name can be what has to be hidden: `{"cards": {"4111": "visa"}}`.
+fn in_shape(json: &str, names: &BTreeSet<String>) -> String {
+    let bytes = json.as_bytes();
+    let (mut place, mut members, mut shown) = (0, 0_usize, String::new());
+    while let Some(byte) = bytes.get(place) {
+        if matches!(
+            byte,
+            b'{' | b'}' | b'[' | b']' | b',' | b':' | b' ' | b'\t' | b'\n' | b'\r'
+        ) {
+            shown.push(char::from(*byte));
+            place += 1;
+            continue;
+        }
+        let end = value_end(bytes, place);
+        let text = &json[place..end];
+        let (is_kept, instead) = if bytes.get(beyond_space(bytes, end)) == Some(&b':') {
+            members += 1;
+            let name = serde_json::from_str::<String>(text);
+            let is_known = name.is_ok_and(|name| names.contains(&name));
+            (is_known, format!("\"{MASKED}{members}\""))
+        } else {
+            (text == "null", format!("\"{MASKED}\""))
+        };
+        shown.push_str(if is_kept { text } else { &instead });
+        place = end;
+    }
+    shown
 }
 
 /// The index after the closing quote of the string that begins here. The text must be JSON.
@@ -344,6 +391,32 @@ mod tests {
         check(r#"{"raw":"{\"pin\":1}"}"#, r#"{"raw":"{\"pin\":\"***\"}"}"#);
         check("12345678901234567890123", "12345678901234567890123");
         check(r#"{"token":[]}"#, r#"{"token":"***"}"#);
+    }
+
+    #[test]
+    fn the_shape_of_what_is_hidden_can_be_kept_without_its_values_and_names() {
+        let mask = Mask::default();
+        let names = BTreeSet::from(["id".to_owned()]);
+        let check = |text: &str, shown: &str| {
+            let masked = mask.json_in_shape(text, &names);
+            assert_eq!(masked.as_deref(), Some(shown));
+        };
+        check(
+            r#"{"cards": ["4111", 5500, {}], "a": ["b"]}"#,
+            r#"{"cards": ["***", "***", {}], "a": ["b"]}"#,
+        );
+        check(
+            r#"{"card": {"4111" : "visa", "id": {"\"": true}}}"#,
+            r#"{"card": {"***1" : "***", "id": {"***3": "***"}}}"#,
+        );
+        check(
+            r#"{"token":{"\u0069d":-1.5e3,"\ud800":2}}"#,
+            r#"{"token":{"\u0069d":"***","***2":"***"}}"#,
+        );
+        check(r#"{"token":"a\": {"}"#, r#"{"token":"***"}"#);
+        let empty = r#"{"token":null,"pins":[null,[],{}]}"#;
+        check(empty, empty);
+        assert_eq!(mask.json_in_shape("{", &names), None);
     }
 
     #[test]

@@ -12,8 +12,10 @@ pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&
             !word.is_empty() && (candidate.starts_with(word) || word.starts_with(candidate));
         (if begins { 0 } else { changes }, changes, candidate)
     };
+    // A typing error changes two letters, and in a long word every third one.
     let alike = known.map(weigh).filter(|(weight, _, candidate)| {
-        3 * weight <= 2 * word.chars().count().max(candidate.chars().count())
+        let length = word.chars().count().max(candidate.chars().count());
+        3 * weight <= 2 * length && *weight <= 2_usize.max(length / 3)
     });
     alike.min().map(|(_, _, candidate)| candidate)
 }
@@ -35,5 +37,6 @@ mod tests {
         assert_eq!(near("webhok.urls"), Some("webhook.urls"));
         assert_eq!(near("listne"), Some("listen"));
         assert_eq!(nearest("qqq", ["idempotency.quota_keys"].into_iter()), None);
+        assert_eq!(nearest("mapping", ["endpoint", "format"].into_iter()), None);
     }
 }

@@ -37,6 +37,9 @@ pub struct Entry {
     /// The request, stored so that it can be resumed without its client. It is deleted when the
     /// response is stored.
     pub request: Option<Bytes>,
+    /// The recovery point at which a new key is entered, as if a phase of this name had been
+    /// committed. A key that is resumed keeps the recovery point of its row.
+    pub recovery_point: Option<String>,
 }
 
 /// The ownership of a key.
@@ -51,7 +54,8 @@ pub struct Ownership {
     /// When the key was first entered. Together with the epoch this distinguishes the row from
     /// later rows of the same key.
     pub created_at: Timestamp,
-    /// The name of the last phase that was committed.
+    /// The name of the last phase that was committed, or the recovery point at which a new key was
+    /// entered.
     pub recovery_point: Option<String>,
     /// Whether the key had an owner before that did not finish.
     pub resumed: bool,

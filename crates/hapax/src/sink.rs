@@ -8,6 +8,7 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     event::Event,
@@ -15,6 +16,35 @@ use crate::{
     telemetry::error_chain,
     trace::{TRACEPARENT, TraceContext},
 };
+
+/// The parts of an event in a webhook.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum PayloadMode {
+    /// The payload.
+    #[default]
+    Full,
+    /// The id of the event and a link, from which the receiver fetches it.
+    Thin,
+}
+
+impl PayloadMode {
+    /// The word in rows and settings.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Thin => "thin",
+        }
+    }
+
+    /// Parses what [`as_str`](Self::as_str) returns.
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Full, Self::Thin]
+            .into_iter()
+            .find(|mode| mode.as_str() == text)
+    }
+}
 
 /// The cause of an error.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -268,8 +268,16 @@ pub trait KeyMaintenance: Clone + Send + Sync + 'static {
 pub trait Phases: Keys {
     /// Takes a key in a separate transaction, or returns its state.
     ///
-    /// A key in progress whose lease has expired is taken over by a request with the same payload.
-    /// The new owner receives the recovery point and the stored request.
+    /// A new key is entered at the recovery point of the entry, in the same commit. A key in progress
+    /// whose lease has expired is taken over by a request with the same payload. The new owner
+    /// receives the recovery point and the stored request.
+    ///
+    /// If this fails, the caller does nothing under the key. A store that may lose the result of a
+    /// commit frees a new key that was entered all the same, as soon as it can.
+    ///
+    /// # Errors
+    /// Fails with [`StoreError::Statement`] if the recovery point is not the [name of a
+    /// phase](crate::phases::check_name).
     fn enter(
         &self,
         entry: Entry,
@@ -292,6 +300,30 @@ pub trait Phases: Keys {
         recovery_point: Option<&str>,
         context: Headers,
     ) -> impl Future<Output = Result<Self::Tx, StoreError>> + Send;
+
+    /// Commits a phase without rows and events: `recovery_point` is the new recovery point. This is
+    /// a [`phase`](Self::phase) that is committed at once, without an open transaction.
+    ///
+    /// # Errors
+    /// Fails with [`StoreError::Statement`] if the recovery point is not the [name of a
+    /// phase](crate::phases::check_name).
+    fn reach(
+        &self,
+        owned: &Ownership,
+        recovery_point: &str,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Stores the response and ends the ownership, without an open transaction. What earlier phases
+    /// have committed stays. Returns the remaining retention of the response, as
+    /// [`Transaction::complete`] does.
+    ///
+    /// If the result of the commit is lost, this fails with [`StoreError::Unavailable`]. The owner
+    /// may try again: if the commit has happened, it is fenced, and the key has its response.
+    fn finish(
+        &self,
+        owned: &Ownership,
+        response: &StoredResponse,
+    ) -> impl Future<Output = Result<Duration, StoreError>> + Send;
 
     /// Ends the lease now. The key stays in progress, and another process may resume it.
     fn give_back(&self, owned: &Ownership) -> impl Future<Output = Result<(), StoreError>> + Send;

@@ -40,6 +40,9 @@ pub const RELAY_ATTEMPTS: &str = "hapax_relay_attempts_total";
 pub const RELAY_RETRY_DELAY: &str = "hapax_relay_retry_delay_seconds";
 /// Events that became dead letters, by destination.
 pub const RELAY_DEAD_LETTERS: &str = "hapax_relay_dead_letters_total";
+/// Events that a destination did not get because its filter looks at the payload, which is not JSON,
+/// by destination.
+pub const RELAY_UNREADABLE: &str = "hapax_relay_unreadable_payloads_total";
 /// Dead letters that exist now, by destination.
 pub const RELAY_DEAD: &str = "hapax_relay_dead_events";
 /// Parked deliveries without dead letters, by destination.
@@ -70,6 +73,46 @@ pub const FEED_GAP: &str = "hapax_feed_gap";
 pub const FEED_LAG: &str = "hapax_feed_lag_seconds";
 /// Messages that the inbox received, by consumer and outcome.
 pub const INBOX_MESSAGES: &str = "hapax_inbox_messages_total";
+/// Webhooks that the gateway received for a service without an inbox, by source and outcome.
+pub const INGEST_MESSAGES: &str = "hapax_ingest_messages_total";
+/// Requests of consumers of polling endpoints, by operation and outcome.
+pub const POLLING_REQUESTS: &str = "hapax_polling_requests_total";
+/// Events that polls have returned, by endpoint.
+pub const POLLING_EVENTS: &str = "hapax_polling_events_total";
+/// Seconds since the last event of the last page was written, if there are more events; 0 otherwise,
+/// by endpoint.
+pub const POLLING_LAG: &str = "hapax_polling_lag_seconds";
+/// Attempts to deliver an event to an endpoint, by outcome.
+pub const ENDPOINTS_ATTEMPTS: &str = "hapax_endpoints_attempts_total";
+/// Seconds that attempts at endpoints took.
+pub const ENDPOINTS_ATTEMPT: &str = "hapax_endpoints_attempt_seconds";
+/// Deliveries to endpoints that were put into the queue, because they were not over at once.
+pub const ENDPOINTS_QUEUED: &str = "hapax_endpoints_queued_total";
+/// Attempts at endpoints that are not in the log of attempts, because the store was too slow.
+pub const ENDPOINTS_UNLOGGED: &str = "hapax_endpoints_unlogged_attempts_total";
+/// Deliveries to endpoints that ended because too many waited for the endpoint.
+pub const ENDPOINTS_DROPPED: &str = "hapax_endpoints_dropped_deliveries_total";
+/// Endpoints that this relay has disabled because they failed for long or want no more events.
+pub const ENDPOINTS_DISABLED: &str = "hapax_endpoints_disabled_total";
+/// Deliveries to endpoints that wait in the queue.
+pub const ENDPOINTS_WAITING: &str = "hapax_endpoints_waiting_deliveries";
+/// Seconds for which the longest waiting delivery has been due to an endpoint that is enabled and did
+/// not fail last.
+pub const ENDPOINTS_OVERDUE: &str = "hapax_endpoints_overdue_seconds";
+/// Endpoints that exist.
+pub const ENDPOINTS_KNOWN: &str = "hapax_endpoints_known";
+/// Endpoints that are disabled.
+pub const ENDPOINTS_DISABLED_NOW: &str = "hapax_endpoints_known_disabled";
+/// Endpoints that are enabled and slowed, because they fail.
+pub const ENDPOINTS_SLOWED_NOW: &str = "hapax_endpoints_known_slowed";
+/// Probes of endpoints that were disabled because they failed, by outcome.
+pub const ENDPOINTS_PROBES: &str = "hapax_endpoints_probes_total";
+/// Endpoints that this relay has enabled because they accepted a probe.
+pub const ENDPOINTS_RECOVERED: &str = "hapax_endpoints_recovered_total";
+/// Operational events that were passed to a transaction, by kind.
+pub const OPERATIONAL_EVENTS: &str = "hapax_operational_events_total";
+/// Exhausted deliveries that have no operational event, because of the rate limit.
+pub const OPERATIONAL_OMITTED: &str = "hapax_operational_events_omitted_total";
 /// Sagas that ended or began to need attention, by kind and outcome.
 pub const SAGAS: &str = "hapax_saga_total";
 /// Sagas that need attention now, by kind.
@@ -82,14 +125,36 @@ pub const CLIENT_ATTEMPTS: &str = "hapax_client_attempts_total";
 pub const CLIENT_RETRY_DELAY: &str = "hapax_client_retry_delay_seconds";
 /// Retries that were not sent because the budget was exhausted, by destination.
 pub const CLIENT_BUDGET_REFUSALS: &str = "hapax_client_budget_refusals_total";
+/// Requests at the gateway, by route, kind (`protected` or `stream`) and class of the status.
+pub const GATEWAY_REQUESTS: &str = "hapax_gateway_requests_total";
+/// Seconds until the head of the response, by route and kind.
+pub const GATEWAY_REQUEST: &str = "hapax_gateway_request_seconds";
+/// Protected requests whose outcome is unknown, by route and reason.
+pub const GATEWAY_UNKNOWN: &str = "hapax_gateway_unknown_total";
+/// Requests whose outcome is unknown and that wait for a decision, in the whole store.
+pub const GATEWAY_UNKNOWN_WAITING: &str = "hapax_gateway_unknown_waiting";
+/// Retries of requests whose outcome is unknown, by route and result.
+pub const GATEWAY_RESUMED: &str = "hapax_gateway_resumed_total";
+/// Requests that the gateway sent again because nothing of them was sent, by upstream.
+pub const GATEWAY_RESENT: &str = "hapax_gateway_resent_total";
+/// Requests that were refused because too many are in flight, by upstream and bound.
+pub const GATEWAY_FULL: &str = "hapax_gateway_full_total";
+/// Requests that were refused because they exceed a rate, by upstream and rate.
+pub const GATEWAY_LIMITED: &str = "hapax_gateway_limited_total";
+/// 1 while an instance of an upstream is used, 0 while it is avoided.
+pub const GATEWAY_INSTANCE_UP: &str = "hapax_gateway_instance_up";
+/// Open connections of clients, by listener.
+pub const GATEWAY_CONNECTIONS: &str = "hapax_gateway_connections";
 
 /// The histograms. An exporter should use the buckets [`SECONDS`] for each, unless it has reasons
 /// for others.
-pub const HISTOGRAMS: [&str; 4] = [
+pub const HISTOGRAMS: [&str; 6] = [
     IDEMPOTENCY_WAIT,
     RELAY_DELIVERY,
     RELAY_RETRY_DELAY,
+    ENDPOINTS_ATTEMPT,
     CLIENT_RETRY_DELAY,
+    GATEWAY_REQUEST,
 ];
 /// Upper bounds of the buckets, from half a millisecond to an hour. The time that requests wait is
 /// in the lower half; the age of delivered events can be anywhere.
@@ -137,8 +202,12 @@ pub fn describe() {
     describe_relay();
     describe_inbox();
     describe_feeds();
+    describe_polling();
+    describe_endpoints();
+    describe_operational_events();
     describe_sagas();
     describe_clients();
+    describe_gateway();
 }
 
 fn describe_keys() {
@@ -194,6 +263,10 @@ fn describe_relay() {
         "Time until a failed delivery is retried"
     );
     describe_counter!(RELAY_DEAD_LETTERS, "Events that became dead letters");
+    describe_counter!(
+        RELAY_UNREADABLE,
+        "Events not delivered because a filter could not read their payload"
+    );
     describe_gauge!(RELAY_DEAD, "Dead letters that exist now");
     describe_gauge!(RELAY_PARKED, "Parked deliveries without dead letters");
     describe_gauge!(RELAY_BREAKER_OPEN, "1 while the breaker is open");
@@ -229,6 +302,10 @@ fn describe_inbox() {
         INBOX_MESSAGES,
         "Messages that the inbox received, by outcome"
     );
+    describe_counter!(
+        INGEST_MESSAGES,
+        "Webhooks received for a service without an inbox, by outcome"
+    );
 }
 
 fn describe_feeds() {
@@ -240,6 +317,69 @@ fn describe_feeds() {
         FEED_LAG,
         Unit::Seconds,
         "Time from the commit at the source until the feed has read it"
+    );
+}
+
+fn describe_polling() {
+    describe_counter!(
+        POLLING_REQUESTS,
+        "Requests of consumers of polling endpoints"
+    );
+    describe_counter!(POLLING_EVENTS, "Events that polls have returned");
+    describe_gauge!(
+        POLLING_LAG,
+        Unit::Seconds,
+        "Age of the last event of the last page, if there are more"
+    );
+}
+
+fn describe_endpoints() {
+    describe_counter!(
+        ENDPOINTS_ATTEMPTS,
+        "Attempts to deliver an event to an endpoint"
+    );
+    describe_histogram!(
+        ENDPOINTS_ATTEMPT,
+        Unit::Seconds,
+        "Time that attempts at endpoints took"
+    );
+    describe_counter!(
+        ENDPOINTS_QUEUED,
+        "Deliveries to endpoints that were put into the queue"
+    );
+    describe_counter!(
+        ENDPOINTS_UNLOGGED,
+        "Attempts at endpoints that were not logged"
+    );
+    describe_counter!(
+        ENDPOINTS_DROPPED,
+        "Deliveries to endpoints that ended because too many waited"
+    );
+    describe_counter!(ENDPOINTS_DISABLED, "Endpoints that a relay has disabled");
+    describe_gauge!(ENDPOINTS_WAITING, "Deliveries to endpoints that wait");
+    describe_gauge!(
+        ENDPOINTS_OVERDUE,
+        Unit::Seconds,
+        "How long the longest waiting delivery to an endpoint has been due"
+    );
+    describe_gauge!(ENDPOINTS_KNOWN, "Endpoints that exist");
+    describe_gauge!(ENDPOINTS_DISABLED_NOW, "Endpoints that are disabled");
+    describe_gauge!(ENDPOINTS_SLOWED_NOW, "Endpoints that are slowed");
+    describe_counter!(ENDPOINTS_PROBES, "Probes of disabled endpoints");
+    describe_counter!(
+        ENDPOINTS_RECOVERED,
+        "Endpoints that a relay has enabled after a probe"
+    );
+}
+
+fn describe_operational_events() {
+    describe_counter!(
+        OPERATIONAL_EVENTS,
+        "Operational events that were passed to a transaction"
+    );
+    describe_counter!(
+        OPERATIONAL_OMITTED,
+        "Failed deliveries without an operational event, because of the rate limit"
     );
 }
 
@@ -260,6 +400,41 @@ fn describe_clients() {
         CLIENT_BUDGET_REFUSALS,
         "Retries for which no budget was left"
     );
+}
+
+fn describe_gateway() {
+    describe_counter!(
+        GATEWAY_REQUESTS,
+        "Requests at the gateway, by class of the status"
+    );
+    describe_histogram!(
+        GATEWAY_REQUEST,
+        Unit::Seconds,
+        "Time until the head of the response"
+    );
+    describe_counter!(GATEWAY_UNKNOWN, "Requests whose outcome is unknown");
+    describe_gauge!(
+        GATEWAY_UNKNOWN_WAITING,
+        "Requests whose outcome is unknown and that wait for a decision"
+    );
+    describe_counter!(
+        GATEWAY_RESUMED,
+        "Retries of requests whose outcome is unknown"
+    );
+    describe_counter!(
+        GATEWAY_RESENT,
+        "Requests sent again because nothing of them was sent"
+    );
+    describe_counter!(
+        GATEWAY_FULL,
+        "Requests refused because too many are in flight"
+    );
+    describe_counter!(
+        GATEWAY_LIMITED,
+        "Requests refused because they exceed a rate"
+    );
+    describe_gauge!(GATEWAY_INSTANCE_UP, "1 while the instance is used");
+    describe_gauge!(GATEWAY_CONNECTIONS, "Open connections of clients");
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use hapax::{
     inbox::{Acceptance, Accepted, Message, ResultError},
     keyring::Keyring,
     limits::RETENTION_MAX,
-    outbox::{Draft, EventError, OutboxEvent, Sealed, unseal},
+    outbox::{Draft, EventCheck, EventError, OutboxEvent, Sealed, unseal},
     store::{DatabaseError, DatabaseErrorKind, Effect, StoreError, Transaction},
 };
 use tokio::sync::OwnedMutexGuard;
@@ -114,7 +114,8 @@ impl Tx {
 impl Transaction for Tx {
     fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError> {
         let Memory { clock, random, .. } = &self.store;
-        self.draft.seal(event, clock, random, &Keyring::default())
+        let (keyring, check) = (Keyring::default(), EventCheck::none());
+        self.draft.seal(event, clock, random, &keyring, &check)
     }
 
     async fn accept(&mut self, message: &Message) -> Result<Acceptance, StoreError> {

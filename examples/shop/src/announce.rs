@@ -17,6 +17,8 @@ pub(crate) struct Announcement<'a> {
     pub(crate) mail: Option<&'a Path>,
     /// The webhook secret, if this start created it.
     pub(crate) new_secret: Option<&'a str>,
+    /// The base URL of the customer portal, if it is served.
+    pub(crate) portal: Option<&'a str>,
     /// Whether the web console is served.
     pub(crate) console: bool,
     pub(crate) demo: bool,
@@ -39,6 +41,7 @@ pub(crate) fn written(announcement: &Announcement<'_>) -> String {
         providers,
         mail,
         new_secret,
+        portal,
         console,
         demo,
     } = announcement;
@@ -64,6 +67,13 @@ pub(crate) fn written(announcement: &Announcement<'_>) -> String {
     if *console {
         let base = hapax_console::BASE;
         let _ = writeln!(text, "  console at http://{address}{base}");
+    }
+    if let Some(url) = portal {
+        let base = hapax_console::portal::BASE;
+        let _ = writeln!(
+            text,
+            "  customer portal at {url}{base}, opened by a link: POST /admin/portal-links"
+        );
     }
     if *demo {
         text.push_str(&tries(*address));

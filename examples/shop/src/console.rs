@@ -3,7 +3,7 @@
 //!
 //! All of it knows the store as `hapax::admin` alone, so it is the same on SQLite and PostgreSQL.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{Router, response::Redirect, routing::get};
 use hapax::{
@@ -15,6 +15,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::{
+    catalogue,
     config::Config,
     runtime::Runtime,
     server::{self, Stop, stopped},
@@ -110,5 +111,6 @@ pub(crate) fn settings(
     settings.tokens = tokens;
     settings.effective.clone_from(&config.effective);
     settings.explained_in = Some("configuration");
+    settings.catalogue = Some((catalogue::published(), BTreeSet::new()));
     Ok(Some(settings))
 }

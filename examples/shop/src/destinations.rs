@@ -35,7 +35,7 @@ const UPLOADED: &str = "file.uploaded";
 const SENDER: &str = "Shop <shop@localhost>";
 
 /// The demo's retry schedule, with short waits so that retries can be watched.
-const DEMO_SCHEDULE: &str = "0s,1s,2s,4s,8s,15s,30s,1m,2m,5m";
+pub(crate) const DEMO_SCHEDULE: &str = "0s,1s,2s,4s,8s,15s,30s,1m,2m,5m";
 
 /// The retry schedule for thumbnails: a missing file is retried for two days.
 const THUMBNAILS_SCHEDULE: &str = "0s,1s,5s,30s,5m,30m,2h,6h,12h,24h";

@@ -1,4 +1,5 @@
-//! The secret that signs outgoing webhooks, which is created once and stored.
+//! Secrets that are created once and stored: the one that signs outgoing webhooks, and the keys of the
+//! customer portal.
 
 use std::{
     fs,
@@ -39,9 +40,14 @@ pub(crate) fn kept(path: &Path) -> io::Result<Kept> {
 
 /// Creates a secret from the operating system's randomness.
 pub(crate) fn make() -> io::Result<Secret> {
+    bytes().map(Secret::mint)
+}
+
+/// 32 bytes of the operating system's randomness.
+pub(crate) fn bytes() -> io::Result<[u8; 32]> {
     let mut bytes = [0; 32];
     fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(Secret::mint(bytes))
+    Ok(bytes)
 }
 
 fn read(path: &Path) -> io::Result<Option<Secret>> {

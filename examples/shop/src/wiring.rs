@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use axum::Router;
 use hapax::{
     limits::{GRACE, RETENTION_WARN},
+    poll::Polling,
     relay::{self, Destination, Relay},
     saga::{self, Runner, RunnerHandle},
     signature::Signer,
@@ -25,14 +26,16 @@ use tokio::{net::TcpListener, sync::watch};
 use crate::{
     announce::{self, Announcement},
     auth::Tokens,
-    checkout,
+    catalogue, checkout,
     config::{self, Config, Place},
     console::{self, Operations},
+    customers::{self, Customers},
     database::{Database, postgres, sqlite},
     demo,
     destinations::{self, Described},
     files,
     ids::Ids,
+    polling,
     providers::Providers,
     relay_handle::RelayStatus,
     retention,
@@ -63,10 +66,12 @@ struct Open<D: Database> {
     listener: TcpListener,
     router: Router,
     operations: Operations,
+    polling: Polling<D>,
     relay_handle: RelayStatus,
     checkouts: Option<RunnerHandle>,
     retention: retention::Retention<D>,
     completer: Completer<D, Router>,
+    customers: Option<Customers>,
     demo: Option<demo::Parts>,
     store: D,
     signals: Signals,
@@ -124,30 +129,26 @@ impl Bootstrap {
 async fn open<D: Database>(store: D, ground: Bootstrap) -> anyhow::Result<Open<D>> {
     let demo = open_demo(&ground.config, &ground.runtime).await?;
     let uploads = uploads(&ground.config, &ground.runtime)?;
-    let destinations = all_destinations(&store, &uploads, &ground, demo.as_ref())?;
     let own = demo.as_ref().map(|demo| demo.simulators.places());
     let providers = ground.config.providers.clone().or(own.transpose()?);
     let (config, runtime) = (&ground.config, &ground.runtime);
     let console = console::settings(config, runtime, &ground.listener, &ground.metrics)?;
-    let (demo_parts, has_console) = (demo.as_ref(), console.is_some());
-    let announcement = announcement(&ground, &destinations, &providers, demo_parts, has_console)?;
-    let destinations = destinations.into_iter().map(|(destination, _)| destination);
-    let destinations: Vec<Destination> = destinations.collect();
+    let customers = open_customers(&store, &ground, console.is_some())?;
+    let console = customers::with_operations(console, customers.as_ref());
+    let destinations = all_destinations(&store, &uploads, &ground, demo.as_ref())?;
+    let destinations = customers::with_destination(destinations, customers.as_ref());
+    let served = (console.is_some(), customers.as_ref().map(Customers::url));
+    let announcement = announcement(&ground, &destinations, &providers, demo.as_ref(), served)?;
+    let destinations: Vec<Destination> = destinations.into_iter().map(|(it, _)| it).collect();
     let operations = Operations::new(store.admin()?, &destinations, console, config, runtime);
-    let Bootstrap {
-        config,
-        runtime,
-        signals,
-        metrics,
-        listener,
-        exporting,
-        ..
-    } = ground;
-    let address = listener.local_addr()?;
-    let relay_handle = carry(&store, &destinations, &config, &runtime, address);
+    let (config, runtime) = (ground.config, ground.runtime);
+    let (metrics, listener) = (ground.metrics, ground.listener);
+    let at = listener.local_addr()?;
+    let relay_handle = carry(&store, &destinations, &config, &runtime, at);
+    let polling = polling::of(&store, &runtime);
+    let polled = polling::routes(&polling, &runtime);
     let idempotency = idempotency(&store, &config, &runtime);
-    let ids = Ids::new(runtime.clock.clone(), runtime.random.clone());
-    let wired = Providers::at(&providers);
+    let (ids, wired) = (ids(&runtime), Providers::at(&providers));
     let checkouts = check_out(&store, &wired, &ids, &config, &runtime);
     let retention = retention(&store, &uploads, &idempotency, demo.as_ref(), &metrics);
     let shop = shop(
@@ -174,18 +175,37 @@ async fn open<D: Database>(store: D, ground: Bootstrap) -> anyhow::Result<Open<D
     });
     Ok(Open {
         listener,
-        router: operations.add_to(router),
+        router: customers::with_portal(operations.add_to(router.merge(polled)), customers.as_ref()),
         operations,
+        polling,
         relay_handle,
         checkouts,
         retention,
         completer,
+        customers: customers.filter(|_| config.relay),
         demo,
         store,
-        signals,
+        signals: ground.signals,
         announcement,
-        exporting,
+        exporting: ground.exporting,
     })
+}
+
+/// Opens the endpoints of customers and their portal, if it is served.
+fn open_customers<D: Database>(
+    store: &D,
+    ground: &Bootstrap,
+    is_open: bool,
+) -> anyhow::Result<Option<Customers>> {
+    let (config, runtime) = (&ground.config, &ground.runtime);
+    let own = format!("http://{}", ground.listener.local_addr()?);
+    let url = customers::url(config, own);
+    let customers = url.map(|url| Customers::open(store, config, runtime, url, is_open));
+    customers.transpose()
+}
+
+fn ids(runtime: &Runtime) -> Ids {
+    Ids::new(runtime.clock.clone(), runtime.random.clone())
 }
 
 async fn open_demo(config: &Config, runtime: &Runtime) -> anyhow::Result<Option<demo::Parts>> {
@@ -207,6 +227,8 @@ impl<D: Database> Open<D> {
         let serving = tokio::spawn(server::serve(self.listener, self.router, stopping));
         let keeping = tokio::spawn(self.retention.keep());
         let completing = tokio::spawn(self.completer.run());
+        let dispatching = self.customers;
+        let dispatching = dispatching.map(|it| tokio::spawn(it.dispatch(demo_stopping.clone())));
         let demo_store = self.demo.as_ref().map(|demo| demo.store.clone());
         let demo = self.demo.map(|demo| demo.serve(demo_stopping));
 
@@ -221,6 +243,7 @@ impl<D: Database> Open<D> {
         );
         let ending = async {
             stop.send_replace(true);
+            self.polling.close();
             completing.abort();
             let _ended = serving.await;
             if let Some(checkouts) = self.checkouts {
@@ -229,6 +252,9 @@ impl<D: Database> Open<D> {
             self.relay_handle.drain().await;
             while operating.join_next().await.is_some() {}
             stop_demo.send_replace(true);
+            if let Some(dispatching) = dispatching {
+                let _ended = dispatching.await;
+            }
             if let Some(mut demo) = demo {
                 while demo.join_next().await.is_some() {}
             }
@@ -261,6 +287,7 @@ fn file(path: PathBuf, ground: &Bootstrap) -> hapax_sqlite::Settings {
     settings.group_max = storage.group_max.unwrap_or(settings.group_max);
     settings.merges_beside = storage.merges_beside;
     settings.keyring = storage.keyring.clone();
+    settings.event_check = catalogue::event_check();
     settings
 }
 
@@ -278,6 +305,7 @@ fn server(url: &str, ground: &Bootstrap) -> hapax_postgres::Settings {
     let storage = &ground.config.storage;
     settings.group_max = storage.group_max.unwrap_or(settings.group_max);
     settings.keyring = storage.keyring.clone();
+    settings.event_check = catalogue::event_check();
     settings.connections = storage.connections.unwrap_or(settings.connections);
     settings.pooled = storage.pooled;
     settings.schema = if storage.makes_tables {
@@ -369,7 +397,7 @@ fn announcement(
     destinations: &[Described],
     providers: &config::Providers,
     demo: Option<&demo::Parts>,
-    has_console: bool,
+    (has_console, portal): (bool, Option<&str>),
 ) -> anyhow::Result<String> {
     let config = &ground.config;
     let places: Vec<_> = if config.relay {
@@ -384,6 +412,7 @@ fn announcement(
         providers: &providers.named(),
         mail: demo.map(|demo| demo.folder.as_path()),
         new_secret: ground.new_secret.as_deref(),
+        portal,
         console: has_console,
         demo: config.demo,
     }))

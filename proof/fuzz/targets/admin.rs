@@ -84,7 +84,9 @@ fn destination(name: &str, json: &str) {
 }
 
 fn network_policy() -> NetworkPolicy {
-    let kinds = ["webhook", "nats", "amqp", "kafka", "redis", "postgres"];
+    let kinds = [
+        "webhook", "nats", "amqp", "kafka", "redis", "postgres", "s3", "sqs", "sns", "pubsub",
+    ];
     NetworkPolicy {
         allow: vec!["10.0.0.0/8".parse().expect("a valid network")],
         kinds: kinds.map(str::to_owned).to_vec(),

@@ -11,7 +11,7 @@ use hapax::{
     event::{EventId, Headers, NewEvent, Payload},
     key::Tenant,
     keyring::{ENCRYPTED_UNDER, Keyring},
-    outbox::{Draft, unseal},
+    outbox::{Draft, EventCheck, unseal},
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -52,7 +52,7 @@ fn emitted(new: NewEvent, tenant: Option<Tenant>, expected: (Headers, Payload)) 
     let (keyring, clock) = (Keyring::default(), Clock::new(|| Timestamp::from_millis(0)));
     let aggregate = new.aggregate.clone();
     let mut draft = Draft::new(tenant.clone(), Headers::new());
-    let id = match draft.seal(new, &clock, &random(), &keyring) {
+    let id = match draft.seal(new, &clock, &random(), &keyring, &EventCheck::none()) {
         Ok(id) => id,
         Err(refused) => return assert!(!refused.to_string().is_empty()),
     };

@@ -6,6 +6,7 @@
 #![no_main]
 
 #[path = "../../../crates/hapax-sinks/src/webhook/guard.rs"]
+#[allow(dead_code, reason = "the sink uses the rest")]
 mod guard;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -16,6 +16,8 @@ const HAS_BUGS: bool = false;
 const SWITCH: &str = "switch";
 /// The line of a patch that names the only store on which a run can find the bug.
 const STORE: &str = "Store: ";
+/// The line of a patch whose bug no run can find, because no program of a run does what it needs.
+const BY_TESTS: &str = "Found by: tests";
 
 /// A patch with a seeded bug.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub(crate) struct Mutant {
     /// The name of the bug and of its patch.
     pub(crate) name: String,
     store: Option<Store>,
+    /// Whether only the tests of the crates find the bug.
+    is_for_tests: bool,
 }
 
 impl Mutant {
@@ -53,12 +57,16 @@ impl Mutant {
         let store = patch.lines().find_map(|line| line.strip_prefix(STORE));
         let store = store.map(|store| Store::from_str(store, false));
         let store = store.transpose().map_err(anyhow::Error::msg)?;
-        Ok(Self { name, store })
+        Ok(Self {
+            name,
+            store,
+            is_for_tests: patch.lines().any(|line| line == BY_TESTS),
+        })
     }
 
     /// Whether a run on this store can find the bug.
     pub(crate) fn is_in(&self, store: Store) -> bool {
-        self.store.is_none_or(|only| only == store)
+        !self.is_for_tests && self.store.is_none_or(|only| only == store)
     }
 }
 
@@ -82,6 +90,8 @@ mod tests {
         let only = on("No fence.\n\nBreaks: 10\nStore: postgres\n").unwrap();
         assert!(!only.is_in(Store::Sqlite) && only.is_in(Store::Postgres));
         assert!(on("Store: mysql\n").is_err());
+        let nowhere = on("It ends.\n\nBreaks: 1\nFound by: tests\n").unwrap();
+        assert!(!nowhere.is_in(Store::Sqlite) && !nowhere.is_in(Store::Postgres));
     }
 
     #[test]

@@ -10,7 +10,14 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as pause } from "node:timers/promises";
 import { Balance, budgets, type Budget } from "./client/budget.js";
-import { BACKOFF, decide, isPassing, isRepeatable, readResponse } from "./client/decision.js";
+import {
+  BACKOFF,
+  decide,
+  isPassing,
+  isRepeatable,
+  readResponse,
+  saysStored,
+} from "./client/decision.js";
 import type { Backoff, Seen, Step, Stopped } from "./client/decision.js";
 import { fateOf, intentOf, type Begun, type Intent, type Journal } from "./client/journal.js";
 import { formatKey } from "./core/key.js";
@@ -189,8 +196,7 @@ export class Client {
     intent: Intent,
   ): Promise<void> {
     const { journal } = this.options;
-    const stored = answer.headers.get("idempotency-status");
-    const isStored = stored === "stored" || stored === "replayed";
+    const isStored = saysStored(answer.headers.get("idempotency-status"));
     const fate = fateOf(
       answer.status,
       isStored,

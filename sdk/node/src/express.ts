@@ -17,10 +17,12 @@ import { markProblem, requestIdFor } from "./core/capture.js";
 import type { Database } from "./core/database.js";
 import { problemOf } from "./core/errors.js";
 import { logFailure, type Options } from "./core/options.js";
+import { PhasedEngine, phasedPolicyOf, type PhasedOptions } from "./core/phased.js";
+import type { Phases } from "./core/phases.js";
 import { codeOf, Problem } from "./core/problem.js";
-import { isSafe, Protection, requestIdOf } from "./core/protection.js";
+import { atomic, isSafe, Protection, requestIdOf } from "./core/protection.js";
 import { databaseOf, type PgPool, type PgTransaction } from "./pg.js";
-import type { Tx } from "./index.js";
+import type { Client, Tx } from "./index.js";
 
 declare global {
   // eslint-disable-next-line @typescript-eslint/no-namespace -- the types of express are a namespace
@@ -28,6 +30,8 @@ declare global {
     interface Request {
       /** The transaction of the request, on a route with hapax. */
       tx: Tx;
+      /** The phases of the request, on a route in phases. */
+      phases: Phases<Client>;
       /** The body as it was sent, on a route with hapax. */
       rawBody?: Buffer;
     }
@@ -39,11 +43,46 @@ const ADVICE =
   "express.json({ verify: keepBody }) of hapax/express";
 
 /** Protects a route. The database is a pool of `pg`, or what an adapter returns. */
-export function hapax<Client extends object = PgTransaction>(
-  database: PgPool | Database<Client>,
+export function hapax<Driver extends object = PgTransaction>(
+  database: PgPool | Database<Driver>,
   options: Options<Request>,
 ): RequestHandler {
-  const protection = new Protection<Request, Client>(databaseOf(database), options);
+  return routed(atomic(databaseOf(database), options), (request, tx) => {
+    request.tx = tx as unknown as Tx;
+  });
+}
+
+/**
+ * Protects a route whose handler calls another system, in phases: `req.phases`. A key is always required.
+ *
+ * ```ts
+ * app.post("/payments", phased(pool, { tenant: (req) => req.user.id }), async (req, res) => {
+ *   const { phases } = req;
+ *   const charge = await phases.call("charge", (key) => provider.charge(req.body, { idempotencyKey: key }));
+ *   await phases.transaction("charged", async (tx) => {
+ *     await tx.query("INSERT INTO charge ...", [charge.id]);
+ *   });
+ *   res.status(201).json(charge);
+ * });
+ * ```
+ */
+export function phased<Driver extends object = PgTransaction>(
+  database: PgPool | Database<Driver>,
+  options: PhasedOptions<Request>,
+): RequestHandler {
+  const policy = phasedPolicyOf(options);
+  const engine = new PhasedEngine(databaseOf(database), policy);
+  const protection = new Protection(options, policy, engine);
+  return routed(protection, (request, phases) => {
+    request.phases = phases as unknown as Request["phases"];
+  });
+}
+
+/** Passes what a handler receives to its request. */
+function routed<Given>(
+  protection: Protection<Request, Given>,
+  give: (request: Request, given: Given) => void,
+): RequestHandler {
   return (request, response, next) => {
     if (isSafe(request.method)) {
       next();
@@ -56,8 +95,8 @@ export function hapax<Client extends object = PgTransaction>(
       target: request.originalUrl,
       route: () => routeOf(request),
       advice: ADVICE,
-      start: (tx, body) => {
-        request.tx = tx as unknown as Tx;
+      start: (given, body) => {
+        give(request, given);
         request.body ??= body;
         next();
       },
@@ -102,13 +141,28 @@ export function problems(options: ProblemsOptions = {}): ErrorRequestHandler {
   };
 }
 
-/** An error of express itself or of its parsers has a status. */
+/** Types of errors of body-parser. */
+const PARSER = /^(?:charset|encoding|entity|parameters|querystring|request)\./;
+
+/**
+ * An error whose status is that of the request: one of `http-errors`, which have `expose`, or one of
+ * express and its parsers. express itself uses the status of every error. Here the response of a 404
+ * is stored, and the status of another error, such as one of an HTTP client, is not that of the request.
+ */
 function ofExpress(error: unknown): Problem | undefined {
   if (error instanceof Problem) return error;
-  const { status, expose } = (error ?? {}) as { status?: unknown; expose?: unknown };
-  if (typeof status !== "number" || status < 400 || status > 499 || expose === false)
-    return undefined;
-  return new Problem(codeOf(status), "the request cannot be read", { status, cause: error });
+  const { status, expose, type } = (error ?? {}) as Record<string, unknown>;
+  if (typeof status !== "number" || status < 400 || status > 499) return undefined;
+  // express gives a path that cannot be decoded a status, and nothing else.
+  const isOfRequest =
+    expose === true ||
+    (expose === undefined && typeof type === "string" && PARSER.test(type)) ||
+    error instanceof URIError;
+  if (!isOfRequest) return undefined;
+  // expose says that the client may see the message.
+  const detail =
+    expose === true && error instanceof Error ? error.message : "the request cannot be read";
+  return new Problem(codeOf(status), detail, { status, cause: error });
 }
 
 function routeOf(request: Request): string | undefined {

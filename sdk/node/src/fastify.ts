@@ -23,7 +23,7 @@ import type { Database } from "./core/database.js";
 import { problemOf } from "./core/errors.js";
 import { logFailure, type Options } from "./core/options.js";
 import { codeOf, Problem } from "./core/problem.js";
-import { isSafe, Protection, requestIdOf } from "./core/protection.js";
+import { atomic, isSafe, requestIdOf } from "./core/protection.js";
 import { databaseOf, type PgPool, type PgTransaction } from "./pg.js";
 import type { Tx } from "./index.js";
 
@@ -47,7 +47,7 @@ export function hapax<Client extends object = PgTransaction>(
   database: PgPool | Database<Client>,
   options: Options<FastifyRequest>,
 ): HapaxRoute {
-  const protection = new Protection<FastifyRequest, Client>(databaseOf(database), options);
+  const protection = atomic(databaseOf(database), options);
   const { bodyBytesMax } = protection.policy;
   return {
     preParsing: async (request, reply, payload) => {
@@ -121,6 +121,8 @@ function routeOf(request: FastifyRequest): string | undefined {
 
 /** The body once more, for the parser of the content type. */
 function replayed(body: Buffer): Readable & { receivedEncodedLength: number } {
-  const stream = Readable.from(body.length > 0 ? [body] : [], { objectMode: false });
+  const stream = new Readable({ read: () => undefined });
+  if (body.length > 0) stream.push(body);
+  stream.push(null);
   return Object.assign(stream, { receivedEncodedLength: body.length });
 }

@@ -14,7 +14,15 @@
  * ```
  */
 import { randomUUID } from "node:crypto";
-import { accept, emitMany, processed, type Acceptance, type MessageId } from "./core/contract.js";
+import {
+  accept,
+  acceptanceOf,
+  acceptStatement,
+  emitMany,
+  processed,
+  type Acceptance,
+  type MessageId,
+} from "./core/contract.js";
 import { checkContract, type Database } from "./core/database.js";
 import { problemOf, UsageError } from "./core/errors.js";
 import { Events } from "./core/events.js";
@@ -160,21 +168,27 @@ export class Inbox<Client extends object = PgTransaction> {
     const state = { isStarted: false };
     try {
       await checkContract(this.database as Database<never>);
-      return await this.database.transaction(async (session) => {
-        const acceptance = await accept(session, message, sha256(message.body));
-        if (acceptance !== "first") return acceptance;
-        state.isStarted = true;
-        const events = new Events();
-        const lent = lend(session.client, events);
-        try {
-          const result = await handler(lent.tx, message);
-          if (events.length > 0) await emitMany(session, events.close());
-          await processed(session, message, result ?? null);
-        } finally {
-          lent.end();
-        }
-        return acceptance;
-      });
+      const hash = sha256(message.body);
+      return await this.database.transaction(
+        async (session) => {
+          const acceptance = session.batch
+            ? acceptanceOf(session.batch.opened)
+            : await accept(session, message, hash);
+          if (acceptance !== "first") return acceptance;
+          state.isStarted = true;
+          const events = new Events();
+          const lent = lend(session.client, events);
+          try {
+            const result = await handler(lent.tx, message);
+            if (events.length > 0) await emitMany(session, events.close());
+            await processed(session, message, result ?? null);
+          } finally {
+            lent.end();
+          }
+          return acceptance;
+        },
+        [acceptStatement(message, hash)],
+      );
     } catch (error) {
       if (state.isStarted || error instanceof Problem || error instanceof UsageError) throw error;
       const detail = "the message cannot be accepted now; try again";

@@ -32,7 +32,7 @@ import { problemOf } from "./core/errors.js";
 import { mediaType } from "./core/fingerprint.js";
 import { logFailure, type Options } from "./core/options.js";
 import { codeOf, Problem } from "./core/problem.js";
-import { isSafe, Protection, requestIdOf } from "./core/protection.js";
+import { atomic, isSafe, requestIdOf, type Protection } from "./core/protection.js";
 import { databaseOf, type PgPool, type PgTransaction } from "./pg.js";
 
 /** A request of express or Fastify, as Nest passes it. */
@@ -47,7 +47,7 @@ export function hapax<Client extends object = PgTransaction>(
   database: PgPool | Database<Client>,
   options: Options<NestRequest>,
 ): NestInterceptor {
-  const protection = new Protection<NestRequest, Client>(databaseOf(database), options);
+  const protection = atomic(databaseOf(database), options);
   return {
     intercept(context, next) {
       const request = context.switchToHttp().getRequest<NestRequest>();
@@ -86,8 +86,8 @@ export class Problems implements ExceptionFilter {
 /** The response of express is that of Node; the one of Fastify has it. */
 type NestResponse = ServerResponse | { raw: ServerResponse; hijack(): void };
 
-function intercept<Client extends object>(
-  protection: Protection<NestRequest, Client>,
+function intercept(
+  protection: Protection<NestRequest, object>,
   request: NestRequest,
   response: NestResponse,
   next: CallHandler,

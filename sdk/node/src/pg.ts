@@ -1,7 +1,9 @@
 /** Transactions of `pg`. A pool is passed to hapax; a client with an open transaction to `join`. */
+import { inTransaction, type Statement } from "./core/batch.js";
 import type { Database, Row, Session } from "./core/database.js";
 import { UsageError } from "./core/errors.js";
 import { Joined } from "./core/joined.js";
+import { APPLICATION_NAME } from "./core/limits.js";
 
 /** The result of a statement. */
 export interface PgResult<R> {
@@ -37,6 +39,9 @@ export interface PgPool {
   readonly totalCount: number;
 }
 
+/** The databases that pools were presented as: what is known of a pool is asked for once. */
+const databases = new WeakMap<PgPool, Database<PgTransaction>>();
+
 /** Presents a pool of `pg` as a database. */
 export function pg(pool: PgPool): Database<PgTransaction> {
   if (!isPool(pool)) {
@@ -45,7 +50,21 @@ export function pg(pool: PgPool): Database<PgTransaction> {
         "something else: pass new pg.Pool({ connectionString })",
     );
   }
-  return { driver: "pg", transaction: (work) => transaction(pool, work) };
+  const known = databases.get(pool);
+  if (known) return known;
+  nameConnections(pool);
+  const database: Database<PgTransaction> = {
+    driver: "pg",
+    transaction: (work, first = []) => transaction(pool, work, first),
+  };
+  databases.set(pool, database);
+  return database;
+}
+
+/** Names later connections whose name nobody has set. The pool passes its options to them. */
+function nameConnections(pool: PgPool): void {
+  const { options } = pool as { options?: { fallback_application_name?: string } };
+  if (options) options.fallback_application_name ??= APPLICATION_NAME;
 }
 
 /** Joins a transaction that is open on a client. */
@@ -77,16 +96,14 @@ export function databaseOf<Client extends object>(
 async function transaction<Result>(
   pool: PgPool,
   work: (session: Session<PgTransaction>) => Promise<Result>,
+  first: readonly Statement[],
 ): Promise<Result> {
   const client = await pool.connect();
   // Without a listener, a connection that breaks would end the process.
   client.on("error", ignore);
   let broken: Error | undefined;
   try {
-    await client.query("BEGIN ISOLATION LEVEL READ COMMITTED");
-    const result = await work(sessionOf(client));
-    await client.query("COMMIT");
-    return result;
+    return await inTransaction(sessionOf(client), (message) => send(client, message), work, first);
   } catch (error) {
     await client.query("ROLLBACK").catch((failure: unknown) => {
       broken = failure instanceof Error ? failure : new Error(String(failure));
@@ -104,6 +121,12 @@ function sessionOf(client: PgTransaction): Session<PgTransaction> {
     client,
     query: async (text, params) => (await client.query<Row>(text, [...params])).rows,
   };
+}
+
+/** Several statements have a list of results, and one has its result. */
+async function send(client: PgTransaction, message: string): Promise<Row[]> {
+  const results: PgResult<Row> | PgResult<Row>[] = await client.query<Row>(message);
+  return [results].flat().flatMap(({ rows }) => rows);
 }
 
 function ignore(): void {

@@ -1,6 +1,7 @@
 /** What is particular to express, and what a mistake in the set-up says. */
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
+import { createRequire } from "node:module";
 import type { AddressInfo } from "node:net";
 import { after, before, test } from "node:test";
 import express from "express";
@@ -204,6 +205,66 @@ test("an older contract is refused by its name", async () => {
   );
   await oldPool.end();
   await old.drop();
+});
+
+test("the status of an error counts if it is that of the request", async () => {
+  const app = express();
+  const thrown = { own: new Error("from elsewhere") };
+  app.post(PATH, hapax(pool, options), () => {
+    throw thrown.own;
+  });
+  const url = await listen(app);
+  const post = async (members: object): Promise<[number, unknown]> => {
+    thrown.own = Object.assign(new Error("from elsewhere"), members);
+    const response = await send(url, { key: randomUUID(), body: {} });
+    return [response.status, problemIn(response).code];
+  };
+  const own = [500, "TRANSIENT.internal"];
+  assert.deepEqual(await post({ status: 404 }), own);
+  assert.deepEqual(await post({ status: 404, expose: false }), own);
+  assert.deepEqual(await post({ status: 402, type: "StripeCardError" }), own);
+  assert.deepEqual(await post({ status: 503, expose: true }), own);
+  assert.deepEqual(await post({ status: 404, expose: true }), [404, "NOT_FOUND"]);
+  assert.deepEqual(await post({ status: 400, type: "entity.parse.failed" }), [
+    400,
+    "VALIDATION.request",
+  ]);
+});
+
+test("an error of http-errors is a refusal, and one of an HTTP client frees the key", async () => {
+  const require = createRequire(createRequire(import.meta.url).resolve("express"));
+  const createError = require("http-errors") as (status: number, message: string) => Error;
+  const ofClient = Object.assign(new Error("Request failed with status code 404"), { status: 404 });
+  const app = express();
+  const thrown: Error[] = [];
+  app.post(PATH, hapax(pool, options), (_req, res) => {
+    const error = thrown.shift();
+    if (error) throw error;
+    res.status(201).json({});
+  });
+  const url = await listen(app);
+  const refused = { key: randomUUID(), body: {} };
+  thrown.push(createError(404, "there is no such shop"));
+  const first = await send(url, refused);
+  assert.equal(first.status, 404);
+  assert.equal(problemIn(first).detail, "there is no such shop");
+  assertReplay(first, await send(url, refused));
+  const failed = { key: randomUUID(), body: {} };
+  thrown.push(ofClient);
+  assert.equal((await send(url, failed)).status, 500);
+  assert.equal((await send(url, failed)).status, 201);
+});
+
+test("what express and its parser refuse keeps its status", async () => {
+  const app = express();
+  app.post("/parsed", express.json(), echo);
+  app.post(PATH, echo);
+  const url = await listen(app);
+  const post = async (path: string): Promise<number> => {
+    const headers = { "content-type": "application/json" };
+    return (await fetch(url + path, { method: "POST", headers, body: "{" })).status;
+  };
+  assert.deepEqual([await post("/parsed"), await post("/shops/%ff/orders")], [400, 400]);
 });
 
 test("a route whose template is not known needs an operation", async () => {

@@ -1,4 +1,4 @@
-/** A service that is killed between any two statements: the retry on another node has one effect. */
+/** A service that is killed between any two messages of a request: the retry on another node has one effect. */
 import assert from "node:assert/strict";
 import { spawn, type ChildProcess } from "node:child_process";
 import { randomUUID } from "node:crypto";
@@ -26,21 +26,31 @@ after(async () => {
   await db.drop();
 });
 
-/** Each statement of a request, and whether the request is committed when its answer is due. */
-const STATEMENTS: [name: string, text: RegExp, isCommitted: boolean][] = [
-  ["BEGIN", /BEGIN/, false],
-  ["claim", /hapax\.claim/, false],
-  ["SAVEPOINT", /SAVEPOINT/, false],
-  ["INSERT", /INSERT INTO orders/, false],
-  ["complete", /hapax\.complete/, false],
-  ["COMMIT", /COMMIT(?!TED)/, true],
-];
+/** Each message of a request, and whether the request is committed when its answer is due. */
+const MESSAGES: Record<string, [name: string, text: RegExp, isCommitted: boolean][]> = {
+  pg: [
+    ["BEGIN, claim and SAVEPOINT", /hapax\.claim/, false],
+    ["INSERT", /INSERT INTO orders/, false],
+    ["complete and COMMIT", /hapax\.complete/, true],
+  ],
+  // It sends each statement in its own message.
+  kysely: [
+    ["BEGIN", /start transaction/, false],
+    ["claim", /hapax\.claim/, false],
+    ["SAVEPOINT", /SAVEPOINT/, false],
+    ["INSERT", /INSERT INTO orders/, false],
+    ["complete", /hapax\.complete/, false],
+    ["COMMIT", /commit(?!ted)/, true],
+  ],
+};
 
-for (const [name, text, isCommitted] of STATEMENTS) {
+for (const [on, name, text, isCommitted] of Object.entries(MESSAGES).flatMap(([on, messages]) =>
+  messages.map((message) => [on, ...message] as const),
+)) {
   for (const fault of ["hold", "hold-response"] as const) {
-    test(`a service is killed ${fault === "hold" ? "before" : "after"} ${name}`, async () => {
+    test(`a service on ${on} is killed ${fault === "hold" ? "before" : "after"} ${name}`, async () => {
       const proxy = await FaultProxy.start(db.url);
-      const service = await spawnService(proxy.url);
+      const service = await spawnService(proxy.url, on);
       try {
         const [key, id] = [randomUUID(), randomUUID()];
         // The contract is checked once, before the first request.
@@ -84,10 +94,13 @@ function holdAt(proxy: FaultProxy, text: RegExp, fault: "hold" | "hold-response"
   });
 }
 
-async function spawnService(url: string): Promise<{ url: string; process: ChildProcess }> {
+async function spawnService(
+  url: string,
+  driver: string,
+): Promise<{ url: string; process: ChildProcess }> {
   const path = fileURLToPath(new URL("support/server.js", import.meta.url));
   const child = spawn(process.execPath, [path], {
-    env: { ...process.env, DATABASE_URL: url },
+    env: { ...process.env, DATABASE_URL: url, DRIVER: driver },
     stdio: ["ignore", "pipe", "inherit"],
   });
   const [line] = (await once(child.stdout, "data")) as [Buffer];

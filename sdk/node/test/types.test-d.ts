@@ -5,13 +5,14 @@ import { Hono } from "hono";
 import type { Kysely, Transaction } from "kysely";
 import type { EntityManager } from "typeorm";
 import type { Knex } from "knex";
-import type { Database, Emitter, Joined, Options, Tx } from "hapax";
-import { hapax } from "hapax/express";
+import type { Database, Emitter, Joined, Options, Phases, Tx } from "hapax";
+import { hapax, phased } from "hapax/express";
 import { hapax as onHono } from "hapax/hono";
 import { kysely, join as joinKysely } from "hapax/kysely";
 import type { knex } from "hapax/knex";
 import type { typeorm } from "hapax/typeorm";
 import { Inbox } from "hapax/inbox";
+import { phased as runPhased } from "hapax/phased";
 import { pg, type PgTransaction } from "hapax/pg";
 import pgDriver, { type Pool, type PoolClient } from "pg";
 
@@ -32,7 +33,7 @@ expectTypeOf<Parameters<typeof hapax>[1]>().toEqualTypeOf<Options<Request>>();
 
 // @ts-expect-error -- a tenant is required
 hapax(pool, {});
-// @ts-expect-error -- a client is no pool
+// @ts-expect-error -- a client is not a pool
 pg(new pgDriver.Client());
 // @ts-expect-error -- the profile is not known
 hapax(pool, { tenant: "demo", profile: "other" });
@@ -41,7 +42,7 @@ hapax(pool, { tenant: "demo", profile: "other" });
 expectTypeOf(kysely(db)).toEqualTypeOf<Database<Transaction<Tables>>>();
 expectTypeOf<ReturnType<typeof typeorm>>().toEqualTypeOf<Database<EntityManager>>();
 expectTypeOf<ReturnType<typeof knex>>().toEqualTypeOf<Database<Knex.Transaction>>();
-// @ts-expect-error -- an instance of Kysely is no transaction
+// @ts-expect-error -- an instance of Kysely is not a transaction
 joinKysely(db);
 expectTypeOf(joinKysely<Tables>).returns.toEqualTypeOf<Joined<Transaction<Tables>>>();
 
@@ -63,3 +64,24 @@ void new Inbox(kysely(db), { consumer: "ledger", sources: {} }).receive(
     await tx.selectFrom("orders").selectAll().execute();
   },
 );
+
+// Phases have the transaction of the database, and the results of the handler.
+phased(pool, { tenant: "demo", leaseMs: 5_000 });
+expectTypeOf<Request["phases"]>().toEqualTypeOf<Phases<PgTransaction>>();
+// @ts-expect-error -- a key is always required
+phased(pool, { tenant: "demo", key: "optional" });
+const job = { tenant: "demo", operation: "charge", key: "k", payload: "{}" };
+void runPhased(kysely(db), job, async (phases) => {
+  const reserved = await phases.transaction("reserved", async (tx) => {
+    expectTypeOf(tx).toEqualTypeOf<Transaction<Tables> & Emitter>();
+    return tx.selectFrom("orders").selectAll().execute();
+  });
+  expectTypeOf(reserved).toEqualTypeOf<{ id: string }[]>();
+  const charge = await phases.call("charge", async (key, signal) => {
+    expectTypeOf(key).toEqualTypeOf<string>();
+    expectTypeOf(signal).toEqualTypeOf<AbortSignal>();
+    return { id: 1 };
+  });
+  expectTypeOf(charge).toEqualTypeOf<{ id: number }>();
+  return { status: 201 };
+});

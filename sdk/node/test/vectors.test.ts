@@ -14,7 +14,14 @@ import { KeyTextError, Signer, sign, Verifier, verify, VerifyError } from "#dist
 import { operationOf } from "#dist/core/protection";
 import { splitTarget } from "#dist/core/body";
 import { Balance } from "#dist/client/budget";
-import { decide, isRepeatable, readResponse, retryAfterMs, type Seen } from "#dist/client/decision";
+import {
+  decide,
+  isRepeatable,
+  readResponse,
+  retryAfterMs,
+  saysStored,
+  type Seen,
+} from "#dist/client/decision";
 import { fateOf } from "#dist/client/journal";
 import { bytesOf, casesOf, latin1Of, vectorFiles, type Data } from "./support/vectors.js";
 
@@ -335,6 +342,6 @@ interface JournalInput {
 run<JournalInput, unknown>(
   "journal",
   ({ status, idempotency_status: said, code, in_doubt: inDoubt }) => ({
-    key: fateOf(status, said === "stored" || said === "replayed", code ?? undefined, inDoubt),
+    key: fateOf(status, saysStored(said), code ?? undefined, inDoubt),
   }),
 );

@@ -19,6 +19,7 @@ import pytest
 
 from hapax import schema
 
+from .phased_kit import DRIVERS, Kit
 from .proxy import Proxy
 
 HERE = Path(__file__).parent
@@ -72,6 +73,27 @@ def database(template: str) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="module")
+def shared(template: str) -> Iterator[str]:
+    """The URL of a database that the tests of a module share."""
+    with copy_of(template) as url:
+        yield url
+
+
+@pytest.fixture(params=DRIVERS)
+def kit(request: pytest.FixtureRequest, shared: str) -> Iterator[Kit]:
+    """Requests in phases, with each driver."""
+    opened = Kit(request.param, shared)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def key() -> str:
+    """A new key."""
+    return str(uuid.uuid4())
+
+
 def until(condition: Callable[[], object], what: str) -> None:
     """Wait for a condition."""
     end = time.monotonic() + DEADLINE
@@ -83,8 +105,9 @@ def until(condition: Callable[[], object], what: str) -> None:
 class Service:
     """A server process, which reaches its database through a proxy."""
 
-    def __init__(self, framework: str, driver: str, database: str) -> None:
+    def __init__(self, framework: str, driver: str, database: str, **environment: str) -> None:
         self.framework, self.driver, self.database = framework, driver, database
+        self.environment = environment
         parts = psycopg.conninfo.conninfo_to_dict(database)
         self.proxy = Proxy(str(parts["host"]), int(str(parts.get("port", 5432))))
         self.db = psycopg.connect(database, autocommit=True)
@@ -100,6 +123,7 @@ class Service:
         parts = psycopg.conninfo.conninfo_to_dict(self.database)
         through = f"postgres://{parts['user']}@127.0.0.1:{self.proxy.port}/{parts['dbname']}"
         environment = os.environ | {"DATABASE_URL": through, "DRIVER": self.driver}
+        environment |= self.environment
         environment["PGSSLMODE"] = "disable"
         command = [sys.executable, "-m", "tests.services.serve", self.framework, str(self.port)]
         self.process = subprocess.Popen(command, cwd=HERE.parent, env=environment)

@@ -30,6 +30,8 @@ class Proxy:
         self._lock = threading.Lock()
         self._lose = Lose.NOTHING
         self.lost = 0
+        self.waits = 0
+        """Messages ReadyForQuery of the server: the round trips of the clients."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def lose(self, what: Lose) -> None:
@@ -72,12 +74,23 @@ class Proxy:
 
     def _back(self, server: socket.socket, client: socket.socket, muted: threading.Event) -> None:
         with contextlib.suppress(OSError):
+            unread = b""
             while data := server.recv(65536):
                 if muted.is_set():
                     break
+                unread = self._count(unread + data)
                 client.sendall(data)
         _end(client)
         _end(server)
+
+    def _count(self, data: bytes) -> bytes:
+        """Count the messages ReadyForQuery, and return the start of an incomplete message."""
+        while len(data) >= 5 and len(data) > (length := int.from_bytes(data[1:5], "big")):
+            if data[:1] == b"Z":
+                with self._lock:
+                    self.waits += 1
+            data = data[length + 1 :]
+        return data
 
     def _commit(self, data: bytes, names: set[bytes]) -> Lose:
         # A driver that has sent COMMIT several times prepares it, and then sends only its name.

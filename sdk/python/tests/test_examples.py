@@ -17,20 +17,23 @@ import pytest
 from hapax.core.webhook import parse_signer, sign
 
 from .conftest import until
+from .provider import Provider
 
 EXAMPLES = Path(__file__).parent / "../examples"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
 @contextmanager
-def running(example: str, database: str) -> Iterator[str]:
+def running(example: str, database: str, **environment: str) -> Iterator[str]:
     """Run an example and yield its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, str(EXAMPLES / example), str(port)]
     process = subprocess.Popen(
-        command, env=os.environ | {"DATABASE_URL": database}, stderr=subprocess.DEVNULL
+        command,
+        env=os.environ | {"DATABASE_URL": database} | environment,
+        stderr=subprocess.DEVNULL,
     )
 
     def is_up() -> bool:
@@ -95,6 +98,33 @@ def test_the_webhook_of_the_example_is_processed_once(database: str) -> None:
         refused = client.post(f"{address}/webhooks/bank", content=b"{}", headers=headers)
         assert refused.json()["code"] == "AUTH.signature"
     assert count(database, "example_ledger") == 1
+
+
+def test_the_payments_of_the_example_are_charged_once(database: str) -> None:
+    provider = Provider()
+    with (
+        running("fastapi_payments.py", database, PROVIDER_URL=provider.url) as address,
+        httpx.Client() as client,
+    ):
+
+        def post(amount: object, key: str) -> httpx.Response:
+            headers = {"Idempotency-Key": key}
+            return client.post(f"{address}/payments", json={"amount": amount}, headers=headers)
+
+        assert post("much", "p").status_code == 422
+        provider.decide = lambda _: "lost"
+        assert post(5, "p").status_code == 504
+        paid, again = post(5, "p"), post(5, "p")
+        assert paid.json() == {"id": "ch_1", "amount": 5}
+        assert again.headers["idempotency-status"] == "replayed"
+        provider.decide = lambda _: "decline"
+        declined = post(5, "q")
+        assert declined.json()["code"] == "PROVIDER.card.declined"
+        assert declined.headers["idempotency-status"] == "stored"
+    provider.close()
+    assert len(provider.charges) == 1
+    assert count(database, "example_charge") == 1
+    assert count(database, "hapax.outbox_event") == 1
 
 
 def test_every_example_is_run() -> None:

@@ -114,7 +114,7 @@ def test_a_handler_that_commits_itself_is_a_final_error_and_has_no_stored_respon
     assert response.status_code == 500
     assert (response.json()["code"], response.json()["retryable"]) == ("INTERNAL", False)
     assert "idempotency-status" not in response.headers
-    # What it has committed cannot be undone, which is why the error is not retryable.
+    # Its committed effect cannot be undone, which is why the error is not retryable.
     assert bench.count() == 1
 
 

@@ -1,7 +1,9 @@
 """The built archives, and the start of the README in an empty environment."""
 
+import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +63,7 @@ def test_the_lines_of_the_readme_run_in_an_empty_environment(
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
     (program,) = blocks("python")
     (tmp_path / "shop.py").write_text(program)
+    (configuration,) = blocks("toml")
     empty = f"{template}_readme"
     admin(f"CREATE DATABASE {empty}")
     with socket.socket() as free:
@@ -73,7 +77,14 @@ def test_the_lines_of_the_readme_run_in_an_empty_environment(
     ):
         assert line in lines
         lines = lines.replace(line, instead)
-    path = f"{tmp_path / 'venv/bin'}:{os.environ['PATH']}"
+    assert "8000" in configuration
+    (tmp_path / "hapax.toml").write_text(configuration.replace("8000", str(port)))
+    # The relay, as it was built beside the package.
+    relay = os.environ.get("HAPAX_PROGRAM") or shutil.which("hapax")
+    assert relay, "set HAPAX_PROGRAM to the program of Hapax, which delivers the event"
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/hapax").symlink_to(relay)
+    path = f"{tmp_path / 'venv/bin'}:{tmp_path / 'bin'}:{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     environment.pop("PYTHONPATH", None)
     shell = subprocess.Popen(
@@ -87,7 +98,7 @@ def test_the_lines_of_the_readme_run_in_an_empty_environment(
     try:
         assert shell.stdout is not None
         out = ""
-        while out.count("idempotency-status") < 2 or not out.rstrip().endswith("}"):
+        while not re.search(rf"^{UUID}\n", out, re.MULTILINE):
             line = shell.stdout.read(1)
             assert line, f"the lines have ended: {out}"
             out += line
@@ -95,10 +106,18 @@ def test_the_lines_of_the_readme_run_in_an_empty_environment(
         os.killpg(shell.pid, signal.SIGKILL)
         shell.wait()
     with psycopg.connect(url_of(empty)) as connection:
-        row = connection.execute("SELECT count(*) FROM shop_order").fetchone()
+        orders = connection.execute("SELECT id::text, amount FROM shop_order").fetchall()
+        mails = connection.execute("SELECT order_id::text FROM mail").fetchall()
+        accepted = connection.execute("SELECT consumer FROM hapax.inbox_message").fetchall()
     admin(f"DROP DATABASE {empty} WITH (FORCE)")
-    assert row == (1,)
+    statuses = re.findall(r"^HTTP/1.1 (\d+)", out, re.MULTILINE)
+    assert statuses == ["201", "201", "409"]
     assert "idempotency-status: stored" in out
     assert "idempotency-status: replayed" in out
-    first, second = re.findall(r'^\{"id":.*\}', out, re.MULTILINE)
+    assert "CONFLICT.idempotency.payload_mismatch" in out
+    first, second = re.findall(r'^(\{"id":.*?\})', out, re.MULTILINE)
     assert first == second
+    (order,) = orders
+    assert order == (json.loads(first)["id"], 5)
+    assert mails == [order[:1]]
+    assert accepted == [("mailer",)]

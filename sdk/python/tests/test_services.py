@@ -274,7 +274,8 @@ def test_a_broken_connection_in_the_handler_is_unavailable(
         until(service.waiting, "the request waits")
         service.db.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' "
-            "AND objid = 42 AND NOT granted"
+            "AND objid = 42 AND NOT granted "
+            "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
         )
         check_problem(first.result(), 503, "DEPENDENCY.unavailable")
     assert service.post(key, "block before").status_code == 201

@@ -344,6 +344,6 @@ def test_retry_budget(given: Any, expect: Any) -> None:
 
 @pytest.mark.parametrize(("given", "expect"), cases("journal.json"))
 def test_journal(given: Any, expect: Any) -> None:
-    stored = given["idempotency_status"] in {"stored", "replayed"}
+    stored = policy.says_stored(given["idempotency_status"])
     seen = policy.Seen("response", given["status"], None, stored, given["code"])
     assert {"key": fate(seen, in_doubt=given["in_doubt"])} == expect

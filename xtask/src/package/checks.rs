@@ -69,12 +69,13 @@ fn whole(info: &str, contents: &str) -> anyhow::Result<()> {
     }
     let has = |path: &str| contents.lines().any(|line| line.ends_with(path));
     let docs = "./usr/share/doc/hapax";
-    let mut wanted: Vec<String> = [root::BINARY, root::SETTINGS]
+    let mut wanted: Vec<String> = [root::BINARY, root::SETTINGS, root::GATEWAY_SETTINGS]
         .iter()
         .chain(root::COMPLETIONS.iter().map(|(_, path)| path))
         .map(|path| format!("./{path}"))
         .collect();
-    wanted.push(format!("./{}/hapax-relay.service", root::UNITS));
+    let services = root::SERVICES.iter();
+    wanted.extend(services.map(|name| format!("./{}/{name}.service", root::UNITS)));
     for name in [
         "copyright",
         "changelog.gz",
@@ -96,18 +97,21 @@ fn runs(plan: &Plan, root: &Path, binary: &Path) -> anyhow::Result<()> {
         said.trim() == expected,
         "`hapax --version` prints {said:?}, expected {expected:?}"
     );
-    let mut check = Command::new(binary);
-    check
-        .args([
-            "config",
-            "check",
-            "--database",
-            "postgres://db/a",
-            "--config",
-        ])
-        .arg(root.join(root::SETTINGS))
-        .env_clear();
-    asked(&mut check).map(drop)
+    for file in [root::SETTINGS, root::GATEWAY_SETTINGS] {
+        let mut check = Command::new(binary);
+        check
+            .args([
+                "config",
+                "check",
+                "--database",
+                "postgres://db/a",
+                "--config",
+            ])
+            .arg(root.join(file))
+            .env_clear();
+        asked(&mut check).with_context(|| file.to_owned())?;
+    }
+    Ok(())
 }
 
 /// Checks that every command has a manual page, and that groff prints no warning about the pages.
@@ -176,7 +180,12 @@ mod tests {
         let mut text = line("drwxr-xr-x", "") + &line("drwxr-xr-x", "etc/");
         text += &line("-rwxr-xr-x", root::BINARY);
         text += &line("drwx------", "etc/hapax/secrets/");
-        for path in [root::SETTINGS, "usr/lib/systemd/system/hapax-relay.service"] {
+        for path in [
+            root::SETTINGS,
+            root::GATEWAY_SETTINGS,
+            "usr/lib/systemd/system/hapax-gateway.service",
+            "usr/lib/systemd/system/hapax-relay.service",
+        ] {
             text += &line("-rw-r--r--", path);
         }
         for (_, path) in root::COMPLETIONS {
@@ -203,6 +212,8 @@ mod tests {
         refused("", &contents(""), "has no `Package: hapax`");
         let lacks = contents("").replace("copyright", "copy");
         refused(INFO, &lacks, "lacks [\"./usr/share/doc/hapax/copyright\"]");
+        let lacks = contents("").replace("hapax-gateway.service", "gateway.service");
+        refused(INFO, &lacks, "/hapax-gateway.service\"]");
         let open = contents("").replace("drwx------", "drwxr-xr-x");
         refused(INFO, &open, "./etc/hapax/secrets/ has the mode drwxr-xr-x");
         let more = "-rw-r--r-- root/root 0 2026-11-21 12:00 ./opt/hapax\n";

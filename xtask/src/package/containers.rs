@@ -12,11 +12,15 @@ use std::{
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
+use super::asked;
 use crate::{packages, port::free_port};
 
 const CONTAINERFILE: &str = "packaging/Containerfile";
 const COMPOSE: &str = "packaging/compose.yml";
 const EXAMPLE: &str = "packaging/.env.example";
+/// The settings that the containers of `compose.yml` read.
+const SETTINGS: [&str; 2] = ["packaging/hapax.toml", "packaging/gateway.toml"];
+const URL: &str = "postgres://db/a";
 /// The exit status of `hapax send` if no response was received.
 const NO_ANSWER: i32 = 16;
 /// The keys of a service that the file uses, spelled correctly.
@@ -52,6 +56,12 @@ pub(super) fn check(project: &Path, binary: &Path) -> anyhow::Result<()> {
     let yaml = packages::yaml(&project.join(COMPOSE))?;
     findings.extend(composition(&yaml, &containerfile, &read(EXAMPLE)?));
     ensure!(findings.is_empty(), "{}", findings.join("; "));
+    for settings in SETTINGS {
+        let mut check = Command::new(binary);
+        check.args(["config", "check", "--database", URL, "--config"]);
+        check.arg(project.join(settings)).env_clear();
+        asked(&mut check).with_context(|| settings.to_owned())?;
+    }
     for probe in probes(&containerfile)? {
         let status = ask(&probe, binary)?;
         ensure!(

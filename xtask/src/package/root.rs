@@ -21,6 +21,9 @@ pub(super) const BINARY: &str = "usr/bin/hapax";
 pub(super) const PAGES: &str = "usr/share/man/man1";
 pub(super) const UNITS: &str = "usr/lib/systemd/system";
 pub(super) const SETTINGS: &str = "etc/hapax/hapax.toml";
+pub(super) const GATEWAY_SETTINGS: &str = "etc/hapax/gateway.toml";
+/// The services of the package.
+pub(super) const SERVICES: [&str; 2] = ["hapax-gateway", "hapax-relay"];
 pub(super) const SECRETS: &str = "etc/hapax/secrets";
 const SYSUSERS: &str = "usr/lib/sysusers.d/hapax.conf";
 const DOCS: &str = "usr/share/doc/hapax";
@@ -72,6 +75,7 @@ pub(super) fn lay_out(plan: &Plan) -> anyhow::Result<PathBuf> {
         fs::read_to_string(plan.packaging(file)).with_context(|| format!("packaging/{file}"))
     };
     put(SYSUSERS, &packaging("systemd/hapax.sysusers")?)?;
+    put(GATEWAY_SETTINGS, &packaging("debian/gateway.toml")?)?;
     put(OVERRIDES, &packaging("debian/lintian-overrides")?)?;
     put(&format!("{DOCS}/copyright"), &copyright(plan)?)?;
     let debian = packaging("debian/changelog")?;

@@ -13,7 +13,14 @@ const EXPOSURE_MAX: &str = "--threshold=20";
 pub(super) fn check(plan: &Plan, binary: &Path) -> anyhow::Result<()> {
     let folder = plan.folder.join("units");
     fs::create_dir_all(&folder)?;
-    for (name, text) in root::units(plan)? {
+    let units = root::units(plan)?;
+    let names: Vec<_> = units.iter().map(|(name, _)| name.as_str()).collect();
+    let expected = root::SERVICES.map(|name| format!("{name}.service"));
+    ensure!(
+        names == expected,
+        "the units are {names:?}, expected {expected:?}"
+    );
+    for (name, text) in units {
         let installed = format!("/{}", root::BINARY);
         let verb = verb(&text, &installed).with_context(|| name.clone())?;
         asked(Command::new(binary).args([verb, "--help"]))

@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context as _;
 
 use super::{Folders, succeed, tree};
-use crate::step::from_a_shell;
+use crate::{packages, step::from_a_shell};
 
 const NAME: &str = "node";
 const ARCHIVE: &str = ".tgz";
@@ -18,6 +18,8 @@ const MARK: &str = "node_modules/installed";
 /// Names the engine with which Prisma changes schemas. Only its path is looked at here: a client is
 /// generated without it, and it cannot be downloaded from npm.
 const ENGINE: (&str, &str) = ("PRISMA_SCHEMA_ENGINE_BINARY", "/bin/true");
+/// Names the program `hapax` for the tests.
+const PROGRAM: &str = "HAPAX_BINARY";
 
 /// Installs the tools of the package, and packs it.
 pub(super) fn pack(folders: &Folders) -> anyhow::Result<()> {
@@ -32,11 +34,13 @@ pub(super) fn pack(folders: &Folders) -> anyhow::Result<()> {
     succeed(&mut pack)
 }
 
-/// Runs the linters and the tests of the package.
+/// Runs the linters and the tests of the package. The test of its README runs the program `hapax`,
+/// which is built before.
 pub(super) fn check(folders: &Folders, database: Option<&str>) -> anyhow::Result<()> {
+    let program = packages::target()?.join("debug/hapax");
     for script in ["check", "test"] {
         let mut run = npm(&folders.copy(NAME));
-        run.args(["run", script]);
+        run.args(["run", script]).env(PROGRAM, &program);
         run.envs(database.map(|url| ("DATABASE_URL", url)));
         succeed(&mut run)?;
     }

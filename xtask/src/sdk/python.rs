@@ -50,6 +50,11 @@ pub(super) fn check(folders: &Folders, database: Option<&str>) -> anyhow::Result
         .arg(folders.copy(NAME).join("check"))
         .env("PYTHON", &python)
         .env("PYTHONDONTWRITEBYTECODE", "1")
+        // The lines of the README start the relay.
+        .env(
+            "HAPAX_PROGRAM",
+            folders.target.with_file_name("debug").join("hapax"),
+        )
         .envs(database.map(|url| ("DATABASE_URL", url)));
     succeed(&mut check)
 }

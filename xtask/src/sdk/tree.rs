@@ -13,7 +13,7 @@ use anyhow::Context as _;
 
 use super::Folders;
 
-/// What builds and tools leave in the source tree, which is not copied.
+/// Files that builds and tools leave in the source tree, which is not copied.
 const LEFT: &[&str] = &[
     "node_modules",
     "dist",
@@ -26,7 +26,7 @@ const LEFT: &[&str] = &[
 ];
 /// What is kept of an earlier copy.
 const KEPT: &[&str] = &["node_modules", ".mypy_cache", ".ruff_cache"];
-/// What the packages read outside of their folders.
+/// The files that the packages read outside of their folders.
 const READ: &[&str] = &["crates", "docs", "sdk/vectors"];
 
 /// Copies both packages.

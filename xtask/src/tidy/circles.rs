@@ -25,7 +25,7 @@ const KNOWN: &[(&str, &[&str])] = &[
     ("crates/hapax-http/src", &["problem", "request_id"]),
     (
         "crates/hapax-server/src",
-        &["admin", "command", "destination_set", "wiring"],
+        &["admin", "command", "destination_set", "gateway", "wiring"],
     ),
     ("crates/hapax-server/src", &["config", "destination"]),
     ("crates/hapax/src", &["phases", "saga", "store"]),

@@ -10,6 +10,10 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("hapax", &[]),
     ("hapax-client", &["hapax"]),
     ("hapax-console", &["hapax"]),
+    (
+        "hapax-gateway",
+        &["hapax", "hapax-http", "hapax-runtime", "hapax-sinks"],
+    ),
     ("hapax-http", &["hapax"]),
     ("hapax-otlp", &["hapax"]),
     ("hapax-postgres", &["hapax"]),
@@ -24,6 +28,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "hapax",
             "hapax-client",
             "hapax-console",
+            "hapax-gateway",
             "hapax-http",
             "hapax-otlp",
             "hapax-postgres",

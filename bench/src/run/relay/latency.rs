@@ -225,6 +225,6 @@ async fn capacity_of(line: &mut Line, events: u64) -> anyhow::Result<f64> {
     clippy::cast_sign_loss,
     reason = "a number of events"
 )]
-pub(super) fn counted(per_second: f64, window: Duration) -> u64 {
+pub(in crate::run) fn counted(per_second: f64, window: Duration) -> u64 {
     (per_second * window.as_secs_f64()).max(1.0) as u64
 }

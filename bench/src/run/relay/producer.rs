@@ -28,11 +28,11 @@ const WRITERS: u64 = 8;
 
 /// A writer of events, with its own connections.
 #[derive(Clone, Debug)]
-pub(super) struct Producer(Postgres);
+pub(in crate::run) struct Producer(Postgres);
 
 impl Producer {
     /// Opens the store.
-    pub(super) async fn open(url: &str) -> anyhow::Result<Self> {
+    pub(in crate::run) async fn open(url: &str) -> anyhow::Result<Self> {
         let mut settings = Settings::new(url, clock(), random());
         settings.connections = 32;
         let store = Postgres::open(settings).await;
@@ -66,6 +66,17 @@ impl Producer {
         count: u64,
         per_second: f64,
     ) -> anyhow::Result<Vec<(u64, u64)>> {
+        self.paced_of(first, count, per_second, |_| None).await
+    }
+
+    /// The same with a tenant for each event, by its number.
+    pub(in crate::run) async fn paced_of(
+        &self,
+        first: u64,
+        count: u64,
+        per_second: f64,
+        tenant_of: impl Fn(u64) -> Option<Tenant> + Copy + Send + 'static,
+    ) -> anyhow::Result<Vec<(u64, u64)>> {
         let start = Instant::now();
         let next = Arc::new(AtomicU64::new(0));
         let mut writers = JoinSet::new();
@@ -80,8 +91,10 @@ impl Producer {
                     }
                     let due = Duration::from_secs_f64(to_f64(number) / per_second);
                     sleep_until((start + due).into()).await;
-                    let committed = producer.one(first + number, None).await?;
-                    commits.push((first + number, committed));
+                    let number = first + number;
+                    let tenant = tenant_of(number);
+                    let committed = producer.one(number, tenant.as_ref()).await?;
+                    commits.push((number, committed));
                 }
             });
         }
@@ -163,6 +176,6 @@ impl Pinned {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "events stay far below 2^53")]
-pub(super) fn to_f64(number: u64) -> f64 {
+pub(in crate::run) fn to_f64(number: u64) -> f64 {
     number as f64
 }

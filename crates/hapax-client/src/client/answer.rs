@@ -112,6 +112,9 @@ pub(super) fn code(headers: &HeaderMap, body: &[u8]) -> Option<String> {
     (code.len() <= CODE_BYTES_MAX).then(|| code.to_owned())
 }
 
+/// The code of a gateway that has sent an earlier attempt and does not know its outcome.
+const OUTCOME_UNKNOWN: &str = "CONFLICT.idempotency.outcome_unknown";
+
 /// The meaning of a final response for its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
@@ -129,6 +132,7 @@ pub(super) enum Fate {
 /// another one. Only a success, or a response of the protected operation itself, settles that. If
 /// no earlier attempt is `in_doubt`, a 401 or a 404 means that this attempt had no effect. A server
 /// error does not mean that, because a proxy may have given up on a request that is still running.
+/// Neither does the code of a gateway that does not know the outcome.
 pub(super) fn fate(
     status: StatusCode,
     headers: &HeaderMap,
@@ -138,7 +142,7 @@ pub(super) fn fate(
     let is_mismatch = code.is_some_and(|code| PAYLOAD_MISMATCHES.contains(&code));
     if status.is_success() || is_stored(headers) || is_mismatch {
         Fate::Known
-    } else if !in_doubt && !status.is_server_error() {
+    } else if !in_doubt && !status.is_server_error() && code != Some(OUTCOME_UNKNOWN) {
         Fate::Nothing
     } else {
         Fate::Unknown

@@ -64,6 +64,9 @@ impl Act {
                 let look = console.store().look_at_saga(actor, saga).await?;
                 decide(&look, decision, step, *epoch)
             }
+            Self::Endpoint(act) => act.plan(console, actor, at).await,
+            Self::Seek(act) => act.plan(console.store(), actor).await,
+            Self::Unknown(act) => act.plan(console.store(), actor).await,
         }
     }
 
@@ -307,7 +310,7 @@ fn decide(look: &SagaLook, word: &str, step: &str, epoch: Option<i64>) -> Result
     Ok(plan.looked_at("epoch", &saga.epoch))
 }
 
-fn field(name: &str, label: &str, value: &str) -> Html {
+pub(super) fn field(name: &str, label: &str, value: &str) -> Html {
     let input: Element = el("input")
         .attr("id", name)
         .attr("name", name)

@@ -95,16 +95,30 @@ impl Act {
                 step,
                 epoch,
             } => {
-                let decision = decided(decision, step, fields)?;
-                let epoch = looked_at(*epoch, "epoch")?;
-                is_of_this_direction(&store.look_at_saga(actor, saga).await?, step, fields)?;
-                let decided = store.decide(actor, saga, epoch, &decision, reason);
-                decided.await?;
-                (path_of("/console/sagas", saga), "decided")
+                let of_step = (saga.as_str(), decision.as_str(), step.as_str(), *epoch);
+                decide(store, actor, of_step, fields, reason).await?
             }
+            Self::Endpoint(act) => return act.run(console, actor, reason, at).await,
+            Self::Seek(act) => act.run(store, actor, fields).await?,
+            Self::Unknown(act) => act.run(store, actor, fields, reason).await?,
         };
         Ok(Done::Next(page, said.to_owned()))
     }
+}
+
+/// Decides about a step of a saga, given as saga, decision, step and epoch.
+async fn decide(
+    store: &dyn Admin,
+    actor: &Actor,
+    (saga, decision, step, epoch): (&str, &str, &str, Option<i64>),
+    fields: &Fields,
+    reason: &str,
+) -> Result<(String, &'static str), Trouble> {
+    let decision = decided(decision, step, fields)?;
+    let epoch = looked_at(epoch, "epoch")?;
+    is_of_this_direction(&store.look_at_saga(actor, saga).await?, step, fields)?;
+    store.decide(actor, saga, epoch, &decision, reason).await?;
+    Ok((path_of("/console/sagas", saga), "decided"))
 }
 
 impl OneDelivery {

@@ -4,12 +4,13 @@ use hapax::{
     admin::{Actor, TEST_EVENT},
     delivery::AttemptOutcome,
 };
+use tokio::sync::SemaphorePermit;
 
 use super::{Done, Plan};
 use crate::{
     Console, TestEvents,
     fields::path_of,
-    html::{Html, el, link},
+    html::{Element, Html, Render, el, link},
     layout::Page,
     pages::{Trouble, event_trace},
 };
@@ -29,10 +30,7 @@ pub(super) async fn plan(console: &Console, actor: &Actor, dest: &str) -> Result
 /// Sends a test event, and returns a page with the attempt.
 pub(super) async fn send(console: &Console, actor: &Actor, dest: &str) -> Result<Done, Trouble> {
     let offers = offers(console, actor, dest).await?;
-    let Ok(_permit) = console.0.tests.try_acquire() else {
-        let why = "other test events are being offered: wait until one of them has ended";
-        return Err(Trouble::late(&why));
-    };
+    let _permit = permit(console)?;
     let attempt = offers(actor.clone(), dest.to_owned()).await?;
     tracing::info!(
         actor = actor.name,
@@ -40,22 +38,42 @@ pub(super) async fn send(console: &Console, actor: &Actor, dest: &str) -> Result
         outcome = attempt.outcome.as_str(),
         "an operator sent a test event in the console"
     );
-    let result = if attempt.outcome == AttemptOutcome::Delivered {
-        let said = format!("{dest} accepted the test event.");
+    let (queries, now) = (console.queries(), console.0.clock.now());
+    let outcome = attempt.outcome;
+    let attempts = event_trace::attempts(queries, &[attempt], dest, now);
+    let back = path_of("/console/destinations", dest);
+    let back = link(&back, "Back to the destination");
+    Ok(page(dest, outcome, attempts, back))
+}
+
+/// Permits a test event, unless too many are being offered.
+fn permit(console: &Console) -> Result<SemaphorePermit<'_>, Trouble> {
+    console.0.tests.try_acquire().map_err(|_| {
+        let why = "other test events are being offered: wait until one of them has ended";
+        Trouble::late(&why)
+    })
+}
+
+/// The page with the attempt at a test event to a destination or an endpoint.
+pub(super) fn page(
+    name: &str,
+    outcome: AttemptOutcome,
+    attempt: impl Render,
+    back: Element,
+) -> Done {
+    let result = if outcome == AttemptOutcome::Delivered {
+        let said = format!("{name} accepted the test event.");
         el("p").class("told").attr("role", "status").add(said)
     } else {
-        let said = format!("{dest} did not accept the test event.");
+        let said = format!("{name} did not accept the test event.");
         el("p").class("problem").attr("role", "alert").add(said)
     };
-    let (queries, now) = (console.queries(), console.0.clock.now());
-    let back = path_of("/console/destinations", dest);
-    let back = link(&back, "Back to the destination").class("button");
     let body = Html::default()
         .add(result)
-        .add(event_trace::attempts(queries, &[attempt], dest, now))
-        .add(el("p").class("acts").add(back));
-    let page = Page::new(format!("Test event to {dest}"), body);
-    Ok(Done::Shown(page.into()))
+        .add(attempt)
+        .add(el("p").class("acts").add(back.class("button")));
+    let page = Page::new(format!("Test event to {name}"), body);
+    Done::Shown(page.into())
 }
 
 /// What offers test events, if there is such a destination, which is not being removed.

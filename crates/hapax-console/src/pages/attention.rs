@@ -3,7 +3,11 @@
 
 use hapax::{
     Timestamp,
-    admin::{Cause, Destination, DestinationFigures, Job, Stalled, StalledItem, destination_of},
+    admin::{
+        Cause, Destination, DestinationFigures, DisabledEndpoint, Job, Stalled, StalledItem,
+        WaitingEndpoint, destination_of,
+    },
+    limits::ENDPOINT_STATUS_COUNTED,
     saga::State,
 };
 
@@ -24,12 +28,18 @@ pub(super) fn all(look: &Look) -> Html {
     let dead = destinations.clone().filter_map(dead_letters);
     let failing = destinations.filter_map(|it| failing(it, look));
     let stopped = look.places.iter().filter_map(|it| stopped(it, look));
+    let disabled = look.endpoints.newest_disabled.iter();
+    let disabled = disabled.map(|it| disabled_endpoint(it, look.at));
+    let growing = look.growing.iter().map(growing_endpoint);
     let jobs = look.waiting_jobs.iter().map(|it| job(it, look.at));
     let lines: Vec<Element> = stalled
         .chain(breakers)
         .chain(dead)
         .chain(sagas(look))
         .chain(stopped)
+        .chain(disabled)
+        .chain(more_disabled(look))
+        .chain(growing)
         .chain(jobs)
         .chain(failing)
         .collect();
@@ -153,6 +163,39 @@ fn stopped(it: &Destination, look: &Look) -> Option<Element> {
     );
     let to = path_of("/console/destinations", &it.name);
     Some(line(&to, it.state, &it.name, said))
+}
+
+fn disabled_endpoint(it: &DisabledEndpoint, now: Timestamp) -> Element {
+    let said = format!("Disabled: {} (for {}).", it.reason, about(now.since(it.at)));
+    let what = format!("endpoint {} of {}", it.id, it.tenant);
+    line(
+        &path_of("/console/endpoints", &it.id),
+        "disabled",
+        &what,
+        said,
+    )
+}
+
+/// The disabled endpoints that are counted in one line.
+fn more_disabled(look: &Look) -> Option<Element> {
+    let listed = look.endpoints.newest_disabled.len() as u64;
+    let more = look.endpoints.disabled.saturating_sub(listed);
+    let to = url("/console/endpoints", &[("q", "state:disabled")]);
+    let said = counted(more, "other endpoint is", "other endpoints are");
+    let said = format!("{said} disabled.");
+    (more > 0).then(|| line(&to, "disabled", "endpoints", said))
+}
+
+fn growing_endpoint(it: &WaitingEndpoint) -> Element {
+    let waits = counted(it.waiting, "delivery waits", "deliveries wait");
+    let said = if it.waiting >= ENDPOINT_STATUS_COUNTED as u64 {
+        format!("At least {waits} for it.")
+    } else {
+        format!("{waits} for it, more than a minute ago.")
+    };
+    let what = format!("endpoint {} of {}", it.id, it.tenant);
+    let to = path_of("/console/endpoints", &it.id);
+    line(&to, "backlog_grows", &what, said)
 }
 
 fn job(it: &Job, now: Timestamp) -> Element {

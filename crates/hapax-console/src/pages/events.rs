@@ -5,8 +5,9 @@ use axum::extract::{Path, State};
 use hapax::{admin::EventSummary, key::Tenant};
 
 use super::{
-    ROWS, Shown, event_state, event_trace,
+    ROWS, Shown, endpoint_trace, event_state, event_trace,
     list::Listing,
+    page_of_type,
     query::{Known, ListQuery},
 };
 use crate::{
@@ -97,12 +98,18 @@ pub(crate) async fn show(
     let found = queries.event(actor, &id).await?;
     let traces = queries.traces(actor, found.position).await?;
     let event = &found.event;
+    let endpoints = endpoint_trace::of(&console, actor, event).await?;
     let shown = queries.shown(Some(event.payload.content_type()), event.payload.bytes());
     let own_id = event.id.to_string();
     let about = event.aggregate.as_ref();
     let about = about.map(|it| format!("{}/{}", it.kind, it.id));
+    let kind = cell(el("code").add(&event.kind));
+    let kind = match page_of_type(&console, actor, &event.kind) {
+        Some(page) => cell(link(&page, kind)),
+        None => kind,
+    };
     let first = facts([
-        ("Type", cell(el("code").add(&event.kind))),
+        ("Type", kind),
         ("Id", cell(el("code").class("break").add(&own_id))),
         ("Position", cell(found.position)),
         ("Tenant", code(event.tenant.as_ref().map(Tenant::as_str))),
@@ -139,6 +146,7 @@ pub(crate) async fn show(
             found.position,
             now,
         ))
+        .add(endpoint_trace::table(&endpoints, event, now))
         .add(again)
         .add(el("p").add(whole.attr("data-open", "")))
         .add(el("h2").add("Envelope"))

@@ -3,7 +3,7 @@
 use hapax::admin::Page as List;
 
 use crate::{
-    format::{cell, nothing, pager},
+    format::{cell, nothing, pager, pager_of},
     guard::PageRequest,
     html::Html,
     table::Table,
@@ -45,6 +45,21 @@ impl Listing {
         let is_all = q.trim().is_empty() && before.is_empty();
         let list = self.table(table, is_all, next.is_some());
         list.add(pager(&page_request.path, q, before, next))
+    }
+
+    /// The same for a list that is in the order of its names.
+    pub(crate) fn named(
+        &self,
+        page_request: &PageRequest,
+        q: &str,
+        table: Table,
+        next: Option<&str>,
+    ) -> Html {
+        let before = page_request.fields.text("before");
+        let is_all = q.trim().is_empty() && before.is_empty();
+        let (path, labels) = (&page_request.path, ["The first", "Next"]);
+        let list = self.table(table, is_all, next.is_some());
+        list.add(pager_of(path, &[("q", q)], before, next, labels))
     }
 
     /// A table, or a note that it is empty. `is_all` says that nothing was filtered out.

@@ -13,7 +13,16 @@ pub(crate) mod deliveries;
 mod keys;
 mod inbox;
 mod sagas;
+pub(crate) mod unknown;
 mod destinations;
+pub(crate) mod endpoints;
+pub(crate) mod endpoint_attempts;
+pub(crate) mod endpoint_trace;
+mod endpoint;
+mod endpoint_trial;
+mod polling;
+#[cfg(feature = "catalogue")]
+mod event_types;
 mod advanced;
 mod audit;
 mod configuration;
@@ -31,6 +40,9 @@ use axum::{
 use hapax::admin::AdminError;
 use http::StatusCode;
 
+#[cfg(feature = "catalogue")]
+use event_types::page_of as page_of_type;
+
 use crate::{
     BASE, Console, act, assets,
     guard::{LOGIN, LOGOUT},
@@ -42,7 +54,7 @@ pub(crate) const ROWS: usize = 50;
 
 /// All routes.
 pub(crate) fn routes() -> Router<Console> {
-    Router::new()
+    let routes = Router::new()
         .route(BASE, get(overview::show))
         .route("/console/", get(|| async { Redirect::to(BASE) }))
         .route("/console/events", get(events::list))
@@ -54,8 +66,18 @@ pub(crate) fn routes() -> Router<Console> {
         .route("/console/inbox", get(inbox::list))
         .route("/console/sagas", get(sagas::list))
         .route("/console/sagas/{id}", get(sagas::show))
+        .route(unknown::LIST, get(unknown::list))
+        .route("/console/unknown/request", get(unknown::show))
         .route("/console/destinations", get(destinations::list))
         .route("/console/destinations/{name}", get(destinations::show))
+        .route("/console/endpoints", get(endpoints::list))
+        .route("/console/endpoints/{id}", get(endpoint::show))
+        .route(
+            "/console/endpoints/{id}/try",
+            get(endpoint_trial::show).post(endpoint_trial::run),
+        )
+        .route("/console/polling", get(polling::list))
+        .route("/console/polling/{name}", get(polling::show))
         .route("/console/advanced", get(advanced::show))
         .route("/console/configuration", get(configuration::show))
         .route("/console/reference", get(reference::list))
@@ -65,7 +87,12 @@ pub(crate) fn routes() -> Router<Console> {
         .route(LOGOUT, axum::routing::post(login::sign_out))
         .route("/console/assets/{name}", get(assets::serve))
         .route("/console/{*rest}", get(missing))
-        .method_not_allowed_fallback(no_method)
+        .method_not_allowed_fallback(no_method);
+    #[cfg(feature = "catalogue")]
+    let routes = routes
+        .route("/console/catalogue", get(event_types::list))
+        .route("/console/catalogue/{kind}", get(event_types::show));
+    routes
 }
 
 /// An error page.
@@ -135,6 +162,12 @@ async fn missing() -> Page {
 async fn no_method() -> Page {
     let why = "This page does not support this method.";
     Page::problem(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed", why)
+}
+
+/// The page of an event type: a console without a catalogue has none.
+#[cfg(not(feature = "catalogue"))]
+fn page_of_type(_: &Console, _: &hapax::admin::Actor, _: &str) -> Option<String> {
+    None
 }
 
 fn capital(text: &str) -> String {

@@ -1,12 +1,17 @@
 //! `/console/timeline`: one request, from its key to its effects, in chronological order.
 
+use std::collections::HashMap;
+
 use axum::extract::State;
 use hapax::{
     Timestamp,
-    admin::{Content, DeliveryStatus, Emitted, KeyRecord, KeyState, Timeline, Trace},
+    admin::{
+        Content, DeliveryStatus, Emitted, EndpointTrace, KeyRecord, KeyState, Timeline, Trace,
+        UnknownOutcome,
+    },
 };
 
-use super::{Shown, Trouble, event_trace};
+use super::{Shown, Trouble, endpoint_trace, event_trace, unknown};
 use crate::{
     Console,
     fields::{path_of, url},
@@ -17,6 +22,12 @@ use crate::{
     queries::Queries,
     table::Table,
 };
+
+/// Number of events whose deliveries to endpoints are shown. The page of an event always shows them.
+const ENDPOINT_EVENTS: usize = 20;
+
+/// The deliveries of events to endpoints, by position.
+type Endpoints = HashMap<i64, Vec<EndpointTrace>>;
 
 /// Shows the timeline of a key or of an event.
 pub(crate) async fn show(State(console): State<Console>, page_request: PageRequest) -> Shown {
@@ -36,15 +47,28 @@ pub(crate) async fn show(State(console): State<Console>, page_request: PageReque
             ));
         }
     };
+    let mut endpoints = Endpoints::new();
+    for emitted in found.events.iter().take(ENDPOINT_EVENTS) {
+        let event = &emitted.event;
+        let traces = endpoint_trace::of(&console, actor, &event.event).await?;
+        endpoints.insert(event.position, traces);
+    }
     let now = console.0.clock.now();
     let title = match &found.key {
         Some(key) => format!("Request {}", key.summary.operation),
         None => "Request without a key".to_owned(),
     };
-    Ok(Page::new(title, body(queries, &page_request, &found, now)))
+    let body = body(queries, &page_request, &found, &endpoints, now);
+    Ok(Page::new(title, body))
 }
 
-fn body(queries: &Queries, page_request: &PageRequest, found: &Timeline, now: Timestamp) -> Html {
+fn body(
+    queries: &Queries,
+    page_request: &PageRequest,
+    found: &Timeline,
+    endpoints: &Endpoints,
+    now: Timestamp,
+) -> Html {
     let key = found
         .key
         .as_ref()
@@ -53,7 +77,7 @@ fn body(queries: &Queries, page_request: &PageRequest, found: &Timeline, now: Ti
     let events = found
         .events
         .iter()
-        .map(|emitted| event_step(queries, page_request, emitted, now));
+        .map(|emitted| event_step(queries, page_request, emitted, endpoints, now));
     let sagas = found.sagas.iter().map(|look| {
         let saga = &look.saga;
         let inside = Html::default()
@@ -113,6 +137,12 @@ fn key_step(
                 .map_or_else(Html::default, |at| cell(time(at, now))),
         ),
         (
+            "Held by",
+            key.owner
+                .as_deref()
+                .map_or_else(Html::default, |owner| code(Some(owner))),
+        ),
+        (
             "Recovery point",
             it.recovery_point
                 .as_deref()
@@ -142,9 +172,27 @@ fn key_step(
         let to = link(&url("/console/act", &fields), "Purge this key").class("button");
         el("p").class("acts").add(to)
     });
+    let unknown = UnknownOutcome::of(it.clone(), now);
+    let unknown = unknown.map(|it| {
+        let to = link(&unknown::path_of(&it), "Its outcome is unknown").class("button");
+        el("p").class("acts").add(to)
+    });
+    let data = key.recovery_data.as_ref();
+    let data = data.map(|data| phase_data(queries, data));
     let status = it.status.zip(key.body.as_ref());
     let answer = status.map(|(status, body)| answer(queries, key, status, body));
-    step("Key", cell(moments).add(answer).add(acts))
+    step(
+        "Key",
+        cell(moments).add(data).add(answer).add(unknown).add(acts),
+    )
+}
+
+/// The record of the last phase for the next owner, masked.
+fn phase_data(queries: &Queries, data: &Content) -> Html {
+    let shown = queries.shown(data.content_type.as_deref(), &data.raw);
+    Html::default()
+        .add(el("h3").add("Data of the last phase"))
+        .add(content("Data of the last phase", &shown))
 }
 
 /// The response that retries receive, masked.
@@ -184,6 +232,7 @@ fn event_step(
     queries: &Queries,
     page_request: &PageRequest,
     emitted: &Emitted,
+    endpoints: &Endpoints,
     now: Timestamp,
 ) -> Element {
     let Emitted {
@@ -194,6 +243,7 @@ fn event_step(
         taken,
     } = emitted;
     let (position, event) = (event.position, &event.event);
+    let endpoints = endpoints.get(&position);
     let to = path_of("/console/events", &position.to_string());
     let later = (!is_of_answer).then(|| format!(", by transaction {transaction}"));
     let head = el("p")
@@ -231,6 +281,7 @@ fn event_step(
             position,
             now,
         ))
+        .add(endpoints.map(|traces| endpoint_trace::table(traces, event, now)))
         .add(Html::all(messages))
         .add(elsewhere);
     step("Event", inside)

@@ -1,16 +1,15 @@
 // Driver of the console in a real browser. `main.rs` starts it with these arguments: the address of
 // a console without tokens, the address of a console with tokens, an operator's token, a viewer's
-// token, the path of the browser, and a folder for screenshots. Each line on standard output is a
-// command to the parent. Findings are written to standard error, and the exit code says whether
-// there were any.
-import { mkdirSync, readFileSync } from "node:fs";
-import { createRequire } from "node:module";
-import { createInterface } from "node:readline";
-import { chromium } from "playwright-core";
+// token.
+import {
+  at, axeHasNothingToSay, end, equal, given, isNotTooWide, look, misplaced, OF_COLOUR, ok, parent, path, shoot, test,
+} from "../../../hapax-testkit/browser/browser.mjs";
 
-const [local, guarded, operator, viewer, executablePath, shots] = process.argv.slice(2);
-const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-mkdirSync(shots, { recursive: true });
+const [local, guarded, operator, viewer] = given;
+
+// The endpoint that fails, and the one that is disabled.
+const FAILING = "ep_c4ca4238a0b923820dcc509a6f75849b";
+const DISABLED = "ep_c81e728d9d4c2f636f067f89cc14862c";
 
 const PAGES = [
   "",
@@ -24,8 +23,20 @@ const PAGES = [
   "/inbox",
   "/sagas",
   "/sagas/checkout-1",
+  "/unknown",
+  "/unknown/request?operation=gateway:POST%20%2Forders&key=order-4711&tenant=acme",
   "/destinations",
   "/destinations/mail",
+  "/endpoints",
+  "/endpoints?q=state:disabled",
+  `/endpoints/${FAILING}`,
+  `/endpoints/${FAILING}?failed=1`,
+  `/endpoints/${FAILING}/try`,
+  `/endpoints/${DISABLED}`,
+  "/polling",
+  "/polling/warehouse",
+  "/catalogue",
+  "/catalogue/order.created",
   "/advanced",
   "/configuration",
   "/reference",
@@ -42,8 +53,12 @@ const PAGES = [
   "/act?act=replay&partition=mail&position=1",
   "/act?act=edit&partition=search&position=2",
   "/act?act=decide&saga=checkout-1&decision=done&step=charge",
+  "/act?act=settle&decision=happened&operation=gateway:POST%20%2Forders&key=order-4711&tenant=acme",
   "/act?act=replay-selected&one=search+2&one=mail+1",
   "/act?act=retry&partition=hooks&position=8",
+  `/act?act=disable-endpoint&tenant=shop&endpoint=${FAILING}`,
+  `/act?act=replay-endpoint&tenant=shop&endpoint=${FAILING}`,
+  "/act?act=seek&polling=warehouse",
 ];
 const PLACES = {
   o: "/console",
@@ -53,116 +68,19 @@ const PLACES = {
   k: "/console/keys",
   i: "/console/inbox",
   s: "/console/sagas",
+  u: "/console/unknown",
   t: "/console/destinations",
+  w: "/console/endpoints",
+  p: "/console/polling",
+  y: "/console/catalogue",
   c: "/console/reference/cli",
   f: "/console/configuration",
   a: "/console/advanced",
   r: "/console/reference",
 };
 
-const answers = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
-async function parent(request) {
-  process.stdout.write(`${request}\n`);
-  return (await answers.next()).value;
-}
-
-const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
-let failures = 0;
-
-// Opens a page that records all errors and warnings of the browser.
-async function look(settings = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, reducedMotion: "reduce", ...settings });
-  const page = await context.newPage();
-  const complaints = [];
-  page.on("console", (message) => message.type() === "error" && complaints.push(message.text()));
-  page.on("pageerror", (error) => complaints.push(String(error)));
-  await page.addInitScript(() => {
-    addEventListener("securitypolicyviolation", (it) =>
-      console.error(`policy: ${it.violatedDirective} ${it.blockedURI}`),
-    );
-  });
-  return { page, complaints, close: () => context.close() };
-}
-
-async function test(name, body) {
-  const began = performance.now();
-  try {
-    await body();
-    console.error(`  ok    ${name} (${Math.round(performance.now() - began)} ms)`);
-  } catch (error) {
-    failures += 1;
-    console.error(`  FAIL  ${name}\n${error.stack ?? error}`);
-  }
-}
-
-function equal(found, expected, what) {
-  const [one, two] = [JSON.stringify(found), JSON.stringify(expected)];
-  if (one !== two) throw new Error(`${what}: ${one} instead of ${two}`);
-}
-
-function ok(is, what) {
-  if (!is) throw new Error(what);
-}
-
-const path = (page) => new URL(page.url()).pathname + new URL(page.url()).search;
-const at = (page, expected) => page.waitForURL((url) => url.pathname + url.search === expected, { timeout: 8000 });
 const ready = (page) => page.waitForSelector("#theme:not([hidden])");
 const isLive = (page) => page.waitForSelector('#live[data-state="live"]', { timeout: 15000 });
-
-// The accessibility rules that check colours.
-const OF_COLOUR = ["color-contrast", "link-in-text-block"];
-
-async function axeHasNothingToSay(page, where, which = {}) {
-  await page.evaluate(axe);
-  const { violations } = await page.evaluate(
-    (which) => window.axe.run({ resultTypes: ["violations"], ...which }),
-    which,
-  );
-  const serious = violations.filter((found) => ["serious", "critical"].includes(found.impact));
-  const said = serious.map((found) => `${found.id}: ${found.help}\n${found.nodes.map((node) => node.html).slice(0, 4).join("\n")}`);
-  equal(said, [], where);
-}
-
-// The longest word that a cell keeps in one piece: see `WHOLE` in format.rs.
-const WHOLE = 20;
-
-// What is wrong with the places of labels and words: a word that is broken although it is short, a
-// label that runs into its value.
-async function misplaced(page) {
-  return page.evaluate((whole) => {
-    const wrong = [];
-    const lines = (range) => new Set([...range.getClientRects()].filter((it) => it.width > 0).map((it) => Math.round(it.top))).size;
-    const words = (element, check) => {
-      const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
-      for (let node = walker.nextNode(); node; node = walker.nextNode()) {
-        for (const found of node.data.matchAll(/[^\s-]+/g)) {
-          const range = document.createRange();
-          range.setStart(node, found.index);
-          range.setEnd(node, found.index + found[0].length);
-          check(found[0], range);
-        }
-      }
-    };
-    for (const cell of document.querySelectorAll("main td, main th, main .badge, main .why span")) {
-      words(cell, (word, range) => {
-        const parent = range.startContainer.parentElement;
-        if (word.length <= whole && !parent.closest("pre, .break") && lines(range) > 1) wrong.push(`broken: ${word}`);
-      });
-    }
-    for (const dt of document.querySelectorAll("main .facts dt")) {
-      const value = dt.nextElementSibling.getBoundingClientRect();
-      words(dt, (word, range) => {
-        const right = Math.max(...[...range.getClientRects()].map((it) => it.right));
-        if (right > value.left + 1) wrong.push(`over its value: ${dt.textContent}`);
-      });
-    }
-    return wrong;
-  }, WHOLE);
-}
-
-async function shoot(page, name) {
-  await page.screenshot({ path: `${shots}/${name}.png` });
-}
 
 await test("every page opens without a complaint", async () => {
   const { page, complaints, close } = await look();
@@ -346,6 +264,45 @@ await test("without a script pages, filter and acts work", async () => {
   await close();
 });
 
+await test("the attempts at one event are found from its page and from its endpoint", async () => {
+  const { page, complaints, close } = await look();
+  await page.goto(`${local}/console/endpoints/${FAILING}`);
+  await ready(page);
+  await page.click("main table a:has-text('order.created') >> nth=0");
+  await page.waitForURL(/\/console\/endpoints\/ep_[0-9a-f]+\?event=/);
+  const text = await page.textContent("main");
+  ok(text.includes("the service is being updated") && !text.includes("4111"), "the response is shown, the card is not");
+  equal(await misplaced(page), [], "one event");
+  await axeHasNothingToSay(page, "one event");
+  await page.click("main a:has-text('The event')");
+  await page.waitForURL(/\/console\/events\//);
+  ok((await page.textContent("main")).includes(FAILING), "the event names the endpoint");
+  equal(complaints, [], "complaints");
+  await close();
+});
+
+await test("a filter and a mapping are tried on the events of an endpoint", async () => {
+  const { page, complaints, close } = await look();
+  await page.goto(`${local}/console/endpoints/${FAILING}`);
+  await page.click("main a:has-text('Try filter and mapping')");
+  await page.waitForURL(/\/try$/);
+  await page.fill("[name=types]", "order.created");
+  await page.fill("[name=filter]", '{"/amount": {"$gte": 560}}');
+  await page.fill("[name=mapping]", '{"to": "$.data.customer.email", "text": "<b>an order</b>"}');
+  await page.click("main button.main");
+  await page.waitForSelector("#trial");
+  const text = await page.textContent("section[aria-labelledby=trial]");
+  ok(text.includes("1 of the newest 50 events would be sent."), text);
+  ok(text.includes("<b>an order</b>") && text.includes('"***"'), text);
+  ok(!text.includes("ann@example.com"), "the address is masked under its new name");
+  equal(await page.$$eval("section[aria-labelledby=trial] b", (it) => it.length), 0, "markup");
+  equal(await page.inputValue("[name=types]"), "order.created", "the form keeps the types");
+  equal(await misplaced(page), [], "the trial");
+  await axeHasNothingToSay(page, "the trial");
+  equal(complaints, [], "complaints");
+  await close();
+});
+
 await test("a dead letter is edited, and offered again with what was written", async () => {
   const { page, complaints, close } = await look();
   await page.goto(`${local}/console/events/2`);
@@ -519,8 +476,7 @@ for (const width of [1280, 360]) {
       await page.goto(`${local}/console${it}`);
       await isLive(page);
       await axeHasNothingToSay(page, it || "/");
-      const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-      ok(wide <= 0, `${it}: ${wide} px too wide`);
+      await isNotTooWide(page, it);
       const name = it.split("?")[0].replaceAll("/", "-") || "-overview";
       await shoot(page, `light${name}-${width}`);
       // Only the colours of the page have changed, so only the rules about colours are checked.
@@ -532,6 +488,4 @@ for (const width of [1280, 360]) {
   });
 }
 
-await browser.close();
-await parent(failures === 0 ? "passed" : "failed");
-process.exit(failures === 0 ? 0 : 1);
+await end();

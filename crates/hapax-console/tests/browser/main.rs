@@ -7,26 +7,22 @@
     reason = "a test that cannot continue reports where"
 )]
 
-use std::{
-    io::{BufRead as _, BufReader, Write as _},
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, net::SocketAddr, path::Path, sync::Arc};
 
 use hapax::{
     Random,
     admin::{Actor, DestinationAdmin as _},
+    catalogue::Catalogue,
 };
 use hapax_console::{Console, Given, Role, Setting, Settings, Tokens};
 use hapax_postgres::{Postgres, Schema};
-use hapax_testkit::{clock::system_clock, port::free_port, postgres::Database};
+use hapax_testkit::{browser::Driver, clock::system_clock, port::free_port, postgres::Database};
 use tokio::{net::TcpListener, task::JoinHandle};
 
 const OPERATOR: &str = "operator-0123456789";
 const VIEWER: &str = "viewer-0123456789";
 const ROWS: &str = include_str!("rows.sql");
+const CATALOGUE: &str = include_str!("catalogue.json");
 
 /// A console that accepts connections until it is stopped.
 struct Served {
@@ -36,12 +32,6 @@ struct Served {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_console_in_a_browser() {
-    let chromium = program(&["chromium", "chromium-browser", "google-chrome"]);
-    let chromium = chromium.expect("no Chromium: apt-get install chromium");
-    program(&["node"]).expect("no node: apt-get install nodejs npm");
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser");
-    install(&folder);
-
     let database = Database::fresh().await;
     let store = store(&database).await;
     let local: SocketAddr = ([127, 0, 0, 1], free_port()).into();
@@ -49,22 +39,17 @@ async fn the_console_in_a_browser() {
     let mut open = Some(serve(&store, local, Tokens::default()).await);
     let _guarded = serve(&store, guarded, tokens()).await;
 
-    let shots = Path::new(env!("CARGO_TARGET_TMPDIR")).join("console");
-    let mut child = Command::new("node")
-        .arg(folder.join("drive.mjs"))
-        .args([format!("http://{local}"), format!("http://{guarded}")])
-        .args([OPERATOR, VIEWER])
-        .args([&chromium, &shots])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("node starts");
-    let mut said = BufReader::new(child.stdout.take().expect("it is piped"));
-    let mut answer = child.stdin.take().expect("it is piped");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser/drive.mjs");
+    let addresses = [local, guarded].map(|it| format!("http://{it}"));
+    let arguments = [
+        addresses[0].as_str(),
+        addresses[1].as_str(),
+        OPERATOR,
+        VIEWER,
+    ];
+    let mut driver = Driver::start(env!("CARGO_TARGET_TMPDIR"), &script, "console", &arguments);
     loop {
-        let (line, back) = heard(said).await;
-        said = back;
-        match line.trim() {
+        match &*driver.heard().await {
             "pause hooks" => {
                 let actor = Actor::new("night shift");
                 store.pause_destination(&actor, "hooks").await.unwrap();
@@ -74,10 +59,9 @@ async fn the_console_in_a_browser() {
             "passed" => break,
             other => panic!("unexpected output of the browser driver: {other:?}"),
         }
-        tell(&mut answer);
+        driver.answer("done");
     }
-    tell(&mut answer);
-    ended(child, answer).await;
+    driver.ended().await;
 }
 
 impl Served {
@@ -113,6 +97,8 @@ async fn serve(store: &Postgres, address: SocketAddr, tokens: Tokens) -> Served 
             .to_owned()
     };
     settings.metrics = Some(Arc::new(metrics));
+    let catalogue = Catalogue::parse(CATALOGUE).unwrap();
+    settings.catalogue = Some((catalogue, BTreeSet::new()));
     let console = Console::new(store.clone(), settings);
     let listener = TcpListener::bind(address).await.expect("the port is free");
     let router = console.router();
@@ -143,58 +129,4 @@ fn tokens() -> Tokens {
     let operator = given("alice", OPERATOR, Role::Operator);
     let viewer = given("vera", VIEWER, Role::Viewer);
     Tokens::of([operator, viewer]).unwrap()
-}
-
-/// Returns the path of the first of these programs that is installed.
-fn program(names: &[&str]) -> Option<PathBuf> {
-    #[expect(clippy::disallowed_methods, reason = "tests have no configuration")]
-    let path = std::env::var("PATH").unwrap_or_default();
-    names
-        .iter()
-        .flat_map(|name| {
-            path.split(':')
-                .map(move |folder| Path::new(folder).join(name))
-        })
-        .find(|it| it.is_file())
-}
-
-/// Installs the npm packages of `drive.mjs`, with the versions of the lock file.
-fn install(folder: &Path) {
-    if folder.join("node_modules/playwright-core").is_dir() {
-        return;
-    }
-    let ran = Command::new("npm")
-        .args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"])
-        .current_dir(folder)
-        .stdout(Stdio::null())
-        .status()
-        .expect("no npm: apt-get install npm");
-    assert!(
-        ran.success(),
-        "npm ci in {} ended with {ran}",
-        folder.display()
-    );
-}
-
-/// Reads the next line of the driver's output.
-async fn heard(mut from: BufReader<ChildStdout>) -> (String, BufReader<ChildStdout>) {
-    let reading = tokio::task::spawn_blocking(move || {
-        let mut line = String::new();
-        from.read_line(&mut line).expect("it is text");
-        (line, from)
-    });
-    reading.await.expect("reading does not panic")
-}
-
-fn tell(to: &mut ChildStdin) {
-    to.write_all(b"done\n").expect("the driver listens");
-}
-
-async fn ended(mut child: Child, answer: ChildStdin) {
-    let waiting = tokio::task::spawn_blocking(move || {
-        drop(answer);
-        child.wait()
-    });
-    let ended = waiting.await.expect("waiting does not panic").unwrap();
-    assert!(ended.success(), "the browser driver ended with {ended}");
 }

@@ -96,3 +96,45 @@ VALUES ('replay_dead_letters', 'hooks', '{}', 'done', 1200, 1200, now(), 'bob', 
         now() - interval '3 hours', now() - interval '3 hours'),
        ('replay_events', 'search', '{}', 'running', 40000, 12500, now() + interval '1 day', 'alice', now() - interval '4 minutes',
         now() - interval '4 minutes', NULL);
+INSERT INTO hapax.idempotency_key
+    (tenant, operation, key, fingerprint, state, epoch, lease_until, recovery_point, created_at, expires_at)
+VALUES ('acme', 'gateway:POST /orders', 'order-4711', sha256('a'), 'in_progress', 2, now() - interval '1 minute',
+        'unknown reason=timeout at=1764294000000 noted=1764294030000 upstream=http://10.0.0.7:8000',
+        date_trunc('milliseconds', now() - interval '2 minutes'), now() + interval '1 day');
+-- Endpoints of two tenants: one that fails and for which events wait, one that is disabled, and others.
+INSERT INTO hapax.endpoint
+    (id, tenant, url, description, types, filter, headers, disabled_reason, disabled_at, failures, failing_since,
+     created_at, created_by, changed_at, changed_by, version)
+SELECT 'ep_' || md5(n::text), CASE WHEN n < 4 THEN 'shop' ELSE 'acme-of-the-north' END,
+       'https://hooks-' || n || '.customer.example:8443/in', 'orders of customer ' || n, '["order.*","refund.*"]',
+       CASE WHEN n = 1 THEN '{"/amount":{"$gte":100}}' END, '["x-api-key"]',
+       CASE WHEN n = 2 THEN 'all 40 attempts in 120 hours failed' END,
+       CASE WHEN n = 2 THEN now() - interval '3 hours' END, CASE WHEN n = 1 THEN 7 ELSE 0 END,
+       CASE WHEN n = 1 THEN now() - interval '2 hours' END, now() - interval '9 days', 'alice',
+       now() - interval '2 days', 'alice', n
+FROM generate_series(1, 6) AS n;
+UPDATE hapax.endpoint_version SET version = 6;
+INSERT INTO hapax.endpoint_delivery
+    (endpoint, tenant, position, event_id, type, payload, headers, event_created_at, state, attempt, next_at,
+     created_at, ended_at, last_error)
+SELECT 'ep_' || md5('1'), 'shop', id, event_id, type, '{}', '{}', created_at,
+       CASE WHEN id % 2 = 0 THEN 'waiting' ELSE 'failed' END, 3, now() + id * interval '1 minute',
+       now() - interval '1 hour', CASE WHEN id % 2 = 1 THEN now() - interval '10 minutes' END,
+       'connection refused (10.0.0.9:8443)'
+FROM hapax.outbox_event WHERE type = 'order.created';
+INSERT INTO hapax.endpoint_attempt
+    (endpoint, tenant, position, event_id, type, number, started_at, duration_ms, outcome, status, error, request,
+     response, is_encrypted)
+SELECT 'ep_' || md5('1'), 'shop', id, event_id, type, n, now() - (5 - n) * interval '11 minutes', 40 * n,
+       CASE WHEN n = 1 AND id % 5 = 0 THEN 'delivered' ELSE 'unavailable' END,
+       CASE WHEN n = 1 AND id % 5 = 0 THEN 204 ELSE 503 END,
+       CASE WHEN n = 1 AND id % 5 = 0 THEN NULL ELSE '503 the service is being updated' END,
+       convert_to('{"content-type":"application/json","webhook-id":"msg_' || id || '","x-api-key":"***"}' || E'\n'
+           || '{"type":"order.created","data":{"order":"ord-1","card":"4111111111111111"}}', 'UTF8'),
+       convert_to('{"error":"the service is being updated"}', 'UTF8'), false
+FROM hapax.outbox_event CROSS JOIN generate_series(1, 3) AS n WHERE type = 'order.created';
+INSERT INTO hapax.poll_endpoint
+    (name, tenant, all_tenants, types, token, secret, frontier, created_at, created_by, committed_at, last_polled_at)
+VALUES ('warehouse', 'shop', false, '["order.*"]', sha256('t'), sha256('s'), 20, now() - interval '9 days', 'alice',
+        now() - interval '20 minutes', now() - interval '1 minute'),
+       ('analytics', NULL, true, '["*"]', sha256('u'), sha256('v'), 0, now() - interval '1 day', 'alice', NULL, NULL);

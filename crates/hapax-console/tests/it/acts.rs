@@ -9,54 +9,81 @@ use crate::scene::{OPERATOR, Scene, VIEWER, clock, field_of, form_of};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The form of each action, the page that it leads to, and the action and object in the audit log.
+const ACTS: [(&str, &str, &str, &str); 11] = [
+    (
+        "act=pause&dest=mail",
+        "/console/destinations/mail?said=paused",
+        "pause",
+        "destination mail",
+    ),
+    (
+        "act=resume&dest=mail",
+        "/console/destinations/mail?said=resumed",
+        "resume",
+        "destination mail",
+    ),
+    (
+        "act=replay&partition=mail&position=1",
+        "/console/events/1?said=replayed",
+        "replay",
+        "delivery mail 1",
+    ),
+    (
+        "act=edit&partition=%3Cscript%3Eevil&position=3&patch=%7B%22said%22%3A%22sorry%22%7D",
+        "/console/events/3?said=edited",
+        "edit",
+        "delivery <script>evil 3",
+    ),
+    (
+        "act=decide&saga=saga-1&decision=retry&within=5m",
+        "/console/sagas/saga-1?said=decided",
+        "decide",
+        "saga saga-1",
+    ),
+    (
+        "act=purge-key&tenant=acme&operation=POST+%2Forders&key=key-of-acme",
+        "/console/keys?said=purged",
+        "purge",
+        "key",
+    ),
+    (
+        "act=disable-endpoint&tenant=globex&endpoint=ep_globex",
+        "/console/endpoints/ep_globex?said=endpoint-disabled",
+        "disable",
+        "endpoint ep_globex",
+    ),
+    (
+        "act=enable-endpoint&tenant=acme&endpoint=ep_gone",
+        "/console/endpoints/ep_gone?said=endpoint-enabled",
+        "enable",
+        "endpoint ep_gone",
+    ),
+    (
+        "act=replay-endpoint&tenant=acme&endpoint=ep_orders&since=1h&until=0s",
+        "/console/endpoints/ep_orders?said=endpoint-replayed&done=1",
+        "replay",
+        "endpoint ep_orders",
+    ),
+    (
+        "act=seek&polling=acme-poll&to=now",
+        "/console/polling/acme-poll?said=sought",
+        "seek",
+        "polling endpoint acme-poll",
+    ),
+    (
+        "act=cancel&job=1",
+        "/console/advanced?said=cancelled",
+        "cancel",
+        "job 1",
+    ),
+];
+
 #[tokio::test]
 async fn what_is_agreed_to_is_done_and_written_down_with_its_reason() {
     let scene = Scene::with_tokens().await;
     let ops = scene.sign_in(OPERATOR).await;
-    for (ask, lands, action, object) in [
-        (
-            "act=pause&dest=mail",
-            "/console/destinations/mail?said=paused",
-            "pause",
-            "destination mail",
-        ),
-        (
-            "act=resume&dest=mail",
-            "/console/destinations/mail?said=resumed",
-            "resume",
-            "destination mail",
-        ),
-        (
-            "act=replay&partition=mail&position=1",
-            "/console/events/1?said=replayed",
-            "replay",
-            "delivery mail 1",
-        ),
-        (
-            "act=edit&partition=%3Cscript%3Eevil&position=3&patch=%7B%22said%22%3A%22sorry%22%7D",
-            "/console/events/3?said=edited",
-            "edit",
-            "delivery <script>evil 3",
-        ),
-        (
-            "act=decide&saga=saga-1&decision=retry&within=5m",
-            "/console/sagas/saga-1?said=decided",
-            "decide",
-            "saga saga-1",
-        ),
-        (
-            "act=purge-key&tenant=acme&operation=POST+%2Forders&key=key-of-acme",
-            "/console/keys?said=purged",
-            "purge",
-            "key",
-        ),
-        (
-            "act=cancel&job=1",
-            "/console/advanced?said=cancelled",
-            "cancel",
-            "job 1",
-        ),
-    ] {
+    for (ask, lands, action, object) in ACTS {
         let answer = ops.act(ask).await;
         assert_eq!(answer.status, 303, "{ask}: {}", answer.text());
         let to = answer.header("location").unwrap();

@@ -14,6 +14,7 @@ const QUIET: &str = "
     DELETE FROM hapax.saga_step;
     DELETE FROM hapax.saga;
     DELETE FROM hapax.job;
+    DELETE FROM hapax.endpoint;
     DELETE FROM hapax.declaration";
 
 #[tokio::test]
@@ -43,6 +44,14 @@ async fn nothing_is_said_to_be_well_beside_what_is_not() {
             "UPDATE hapax.destination SET disabled_at = now(), disabled_reason = 'it said 410'
              WHERE name = 'mail'",
             "Disabled: it said 410",
+        ),
+        (
+            "INSERT INTO hapax.endpoint
+                 (id, tenant, url, description, types, headers, disabled_reason, disabled_at,
+                  created_at, created_by, changed_at, changed_by, version)
+             VALUES ('ep_1', 'acme', 'https://a.example/', '', '[]', '[]', 'it said 410', now(),
+                     now(), 'bob', now(), 'relay', 9)",
+            "Disabled: it said 410 (for ",
         ),
         (
             "INSERT INTO hapax.saga (id, name, version, input, headers, state, deadline_at, created_at)

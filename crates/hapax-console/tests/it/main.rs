@@ -11,6 +11,10 @@ mod markup;
 mod auth;
 mod acts;
 mod attention;
+#[cfg(feature = "catalogue")]
+mod catalogue;
+mod endpoints;
 mod selection;
 mod tenants;
+mod unknown;
 mod live;

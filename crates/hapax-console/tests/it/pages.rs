@@ -26,11 +26,12 @@ const SHOWN: &[(&str, &[&str])] = &[
             "550",
             "Deliveries to destinations",
             "checkout",
+            "ep_orders",
         ],
     ),
     (
         "/console/timeline?key=key-of-acme",
-        &["POST /orders", "Transaction", "order.created"],
+        &["POST /orders", "Transaction", "order.created", "ep_orders"],
     ),
     (
         "/console/deliveries",
@@ -64,6 +65,62 @@ const SHOWN: &[(&str, &[&str])] = &[
             "Pause",
             "Its dead letters",
             "q=unread%3Amail",
+        ],
+    ),
+    (
+        "/console/endpoints",
+        &[
+            "ep_orders",
+            "slowed",
+            "5 attempts in a row have failed: status 503",
+            "ep_gone",
+            "disabled",
+            "ep_globex",
+            "enabled",
+            "hooks.acme.example",
+            "it responded with 410",
+        ],
+    ),
+    (
+        "/console/endpoints/ep_orders",
+        &[
+            "1 delivery waits, because it is slowed: 5 attempts in a row have failed: status 503",
+            "Deliveries that wait",
+            "order.created",
+            "503 no field",
+            "Send failed again",
+            "Send what it never got",
+            "full",
+            "Disable",
+            "the orders",
+            "x-api-key",
+            "0 % of 1 attempt in the last day",
+            "What operators did with it",
+            "Try filter and mapping",
+        ],
+    ),
+    (
+        "/console/endpoints/ep_orders/try",
+        &["Trial for ep_orders", "order.*", "Filter", "Mapping"],
+    ),
+    ("/console/endpoints/ep_orders?failed=1", &["All attempts"]),
+    (
+        "/console/endpoints/ep_gone",
+        &[
+            "It was disabled 2 h ago",
+            "No relay probes it",
+            "Enable",
+            "No attempt is in the log",
+        ],
+    ),
+    ("/console/polling", &["acme-poll", "globex-poll", "never"]),
+    (
+        "/console/polling/acme-poll",
+        &[
+            "has not committed 2 events",
+            "order.*",
+            "Move the position",
+            "never",
         ],
     ),
     (
@@ -123,6 +180,27 @@ const SHOWN: &[(&str, &[&str])] = &[
     (
         "/console/act?act=replay-dead&dest=mail&q=dest:mail",
         &["1 dead letter of mail"],
+    ),
+    (
+        "/console/act?act=disable-endpoint&tenant=acme&endpoint=ep_orders",
+        &["1 delivery waits for it", "The tenant sees the reason"],
+    ),
+    (
+        "/console/act?act=replay-endpoint&tenant=acme&endpoint=ep_orders",
+        &[
+            "1 delivery to endpoint ep_orders of acme failed",
+            "Failed since",
+            "Failed before",
+            "those that were dropped because too many waited",
+        ],
+    ),
+    (
+        "/console/act?act=replay-missing&tenant=acme&endpoint=ep_orders",
+        &["never sent to it", "Created since", "Created before"],
+    ),
+    (
+        "/console/act?act=seek&polling=acme-poll",
+        &["2 of its events follow", "stop the consumer first"],
     ),
     (
         "/console/act?act=decide&saga=saga-1&decision=retry",
@@ -187,6 +265,8 @@ const NARROWED: &[(&str, &str, &str, &str)] = &[
     ("sagas", "saga:checkout", "saga-2", "globex"),
     ("advanced", "state:waiting", "replay dead letters", "pause"),
     ("destinations", "mai", ">mail<", "hooks"),
+    ("endpoints", "state:disabled", "ep_gone", "globex"),
+    ("endpoints", "tenant:acme", "ep_gone", "orders"),
 ];
 
 #[tokio::test]
@@ -255,6 +335,15 @@ const FILTERED: &[(&str, &str, &str)] = &[
     ("/console/inbox?q=consumer:billing", "m-1", "alert"),
     ("/console/sagas?q=state:running", "saga-2", "saga-1"),
     ("/console/destinations?q=hoo", ">hooks<", ">mail<"),
+    ("/console/endpoints?q=state:slowed", "ep_orders", "ep_gone"),
+    ("/console/endpoints?q=tenant:globex", "ep_globex", "ep_gone"),
+    ("/console/endpoints?q=ep_gl", "ep_globex", "ep_orders"),
+    ("/console/endpoints?q=the+orders", "ep_orders", "ep_gone"),
+    (
+        "/console/endpoints?q=nothing",
+        "No endpoint matches",
+        "ep_orders",
+    ),
     (
         "/console/reference/cli?q=completions",
         "hapax completions",
@@ -326,6 +415,7 @@ async fn every_page_accepts_the_examples_of_its_own_hint() {
         "inbox",
         "sagas",
         "destinations",
+        "endpoints",
         "advanced",
     ] {
         let page = ops.see(&format!("/console/{list}")).await;
@@ -348,7 +438,8 @@ async fn every_page_accepts_the_examples_of_its_own_hint() {
 async fn an_empty_page_says_what_would_be_there() {
     let scene = Scene::local().await;
     let nothing = "TRUNCATE hapax.outbox_event, hapax.delivery, hapax.attempt, hapax.inbox_message,
-        hapax.idempotency_key, hapax.job;
+        hapax.idempotency_key, hapax.job, hapax.endpoint, hapax.endpoint_delivery, hapax.poll_endpoint,
+        hapax.poll_previous_token;
         DELETE FROM hapax.saga_step; DELETE FROM hapax.saga";
     scene.client.batch_execute(nothing).await.unwrap();
     for (list, said) in [
@@ -358,6 +449,8 @@ async fn an_empty_page_says_what_would_be_there() {
         ("keys", "A key appears here when"),
         ("inbox", "A message appears here when"),
         ("sagas", "A saga appears here when"),
+        ("endpoints", "An endpoint appears here when"),
+        ("polling", "One appears here when"),
         ("advanced", "A job appears here when"),
     ] {
         let path = format!("/console/{list}");
@@ -409,6 +502,9 @@ async fn what_is_not_there_is_said_so() {
         "/console/events/999999",
         "/console/events/0190c2f4-0000-7000-8000-000000000000",
         "/console/destinations/nobody",
+        "/console/endpoints/ep_none",
+        "/console/polling/none",
+        "/console/catalogue/order.none",
         "/console/sagas/none",
         "/console/timeline?key=none",
         "/console/reference/none",

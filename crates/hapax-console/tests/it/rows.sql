@@ -87,3 +87,38 @@ INSERT INTO hapax.job
     (kind, destination, arguments, state, next_at, error, actor, created_at)
 VALUES ('replay_dead_letters', '<script>alert(''x'')</script>', '{}', 'waiting', now() + interval '1 day',
         '<script>alert(''x'')</script>', '<script>alert(''x'')</script>', now());
+-- Endpoints of two tenants: one that is slowed and for which an event waits, one that is disabled, and one that
+-- works.
+INSERT INTO hapax.endpoint
+    (id, tenant, url, description, types, headers, disabled_reason, disabled_at, failures, failing_since,
+     created_at, created_by, changed_at, changed_by, version)
+VALUES ('ep_orders', 'acme', 'https://hooks.acme.example/secret-path?key=secret-key', 'the orders', '["order.*"]',
+        '["x-api-key"]', NULL, NULL, 3, now() - interval '1 hour', now(), 'ops', now(), 'ops', 1),
+       ('ep_gone', 'acme', 'https://gone.acme.example/', '<script>alert(''x'')</script>', '["*"]', '[]',
+        'it responded with 410 <script>alert(''x'')</script>', now() - interval '2 hours', 0, NULL,
+        now(), 'ops', now(), 'relay', 2),
+       ('ep_globex', 'globex', 'https://hooks.globex.example/', '', '["*"]', '[]', NULL, NULL, 0, NULL,
+        now(), 'ops', now(), 'ops', 3);
+UPDATE hapax.endpoint
+SET failures = 5, slow_until = now() + interval '30 seconds', last_error = 'status 503'
+WHERE id = 'ep_orders';
+UPDATE hapax.endpoint_version SET version = 3;
+INSERT INTO hapax.endpoint_delivery
+    (endpoint, tenant, position, event_id, type, payload, headers, event_created_at, state, attempt, next_at,
+     created_at, ended_at, last_error)
+SELECT 'ep_orders', tenant, id, event_id, type, '{}', '{}', created_at,
+       CASE WHEN type = 'order.created' THEN 'waiting' ELSE 'failed' END, 2, now() + interval '5 minutes',
+       now(), CASE WHEN type <> 'order.created' THEN now() END, '503 no field'
+FROM hapax.outbox_event WHERE type IN ('order.created', 'order.shipped') AND tenant = 'acme';
+INSERT INTO hapax.endpoint_attempt
+    (endpoint, tenant, position, event_id, type, number, started_at, duration_ms, outcome, status, error, request,
+     response, is_encrypted)
+SELECT 'ep_orders', tenant, id, event_id, type, 2, now() - interval '1 minute', 80, 'unavailable', 503, '503 no field',
+       convert_to('{"webhook-id":"msg_1","x-api-key":"***"}' || E'\n' || '{"amount":500,"card":"4111111111111111"}', 'UTF8'),
+       convert_to('{"email":"ann@example.com","why":"no field"}', 'UTF8'), false
+FROM hapax.outbox_event WHERE type = 'order.created' AND tenant = 'acme';
+-- Polling endpoints of two tenants, whose consumers have committed nothing.
+INSERT INTO hapax.poll_endpoint
+    (name, tenant, all_tenants, types, token, secret, frontier, created_at, created_by, last_polled_at)
+VALUES ('acme-poll', 'acme', false, '["order.*"]', sha256('t'), sha256('s'), 0, now(), 'ops', now()),
+       ('globex-poll', 'globex', false, '["*"]', sha256('u'), sha256('v'), 0, now(), 'ops', NULL);

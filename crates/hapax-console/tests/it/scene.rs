@@ -1,17 +1,24 @@
 //! Fixture: a console on a fresh database, with rows of every kind.
 
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering},
     },
+    time::Duration,
 };
 
+use async_trait::async_trait;
 use futures_util::future::{BoxFuture, ready};
 use hapax::{
     Clock, Random, Timestamp,
-    admin::Configured,
+    admin::{
+        Actor, AdminError, Configured, EndpointDelivery, EndpointDraft, EndpointOperations,
+        EndpointPatch, EndpointWithSecret, TenantEndpoint,
+    },
+    delivery::AttemptOutcome,
     relay::Destination,
     sink::{Offer, Outcome, Receipt, Sink, SinkError},
 };
@@ -36,6 +43,30 @@ pub(crate) const EVIL: &str = "<script>alert('x')</script>";
 /// an event that is blocked by the dead letter, keys, messages, sagas and a paused destination.
 /// There are also rows of another tenant.
 const ROWS: &str = include_str!("rows.sql");
+
+/// A type that every tenant sees, and one that is internal.
+#[cfg(feature = "catalogue")]
+const CATALOGUE: &str = r#"{
+    "title": "Shop",
+    "version": "1.2.0",
+    "events": [
+        {
+            "type": "order.created",
+            "description": "A customer has placed an order.",
+            "versions": [{
+                "version": 1,
+                "schema": {"type": "object", "properties": {"amount": {"type": "integer"}}},
+                "examples": [{"amount": 500}]
+            }]
+        },
+        {
+            "type": "order.scored",
+            "description": "The risk of an order.",
+            "flags": ["internal"],
+            "versions": [{"version": 1, "schema": true}]
+        }
+    ]
+}"#;
 
 /// A console that accepts connections.
 pub(crate) struct Scene {
@@ -104,6 +135,14 @@ impl Scene {
         Self::open(settings).await
     }
 
+    /// Creates a console without tokens and without a catalogue.
+    #[cfg(feature = "catalogue")]
+    pub(crate) async fn without_a_catalogue() -> Self {
+        let mut settings = settings(Tokens::default());
+        settings.catalogue = None;
+        Self::open(settings).await
+    }
+
     /// Moves the clock of the console on, so that the next page reads its figures again.
     pub(crate) fn move_on(&self) {
         self.ahead.fetch_add(3_000, Ordering::SeqCst);
@@ -130,6 +169,7 @@ impl Scene {
             let random = Random::new(|| 7);
             let offers = test_events(Arc::new(store.clone()), &destinations, clock(), random);
             console.test_events = Some(offers);
+            console.endpoints = Some(Arc::new(Host));
         }
         let console = Console::new(store, console);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -297,6 +337,87 @@ fn hidden(html: &str) -> Vec<(String, String)> {
     found
 }
 
+/// The host of the console, which sends test events. The console asks it for nothing else.
+struct Host;
+
+#[async_trait]
+impl EndpointOperations for Host {
+    async fn create(
+        &self,
+        _: &Actor,
+        _: &str,
+        _: EndpointDraft,
+    ) -> Result<EndpointWithSecret, AdminError> {
+        Err(unasked())
+    }
+
+    async fn update(
+        &self,
+        _: &Actor,
+        _: &str,
+        _: &str,
+        _: EndpointPatch,
+    ) -> Result<TenantEndpoint, AdminError> {
+        Err(unasked())
+    }
+
+    async fn rotate(
+        &self,
+        _: &Actor,
+        _: &str,
+        _: &str,
+        _: Option<i64>,
+        _: Duration,
+    ) -> Result<EndpointWithSecret, AdminError> {
+        Err(unasked())
+    }
+
+    async fn reveal(&self, _: &Actor, _: &str, _: &str) -> Result<String, AdminError> {
+        Err(unasked())
+    }
+
+    async fn set_disabled(
+        &self,
+        _: &Actor,
+        _: &str,
+        _: &str,
+        _: Option<String>,
+    ) -> Result<TenantEndpoint, AdminError> {
+        Err(unasked())
+    }
+
+    async fn test(&self, _: &Actor, _: &str, id: &str) -> Result<EndpointDelivery, AdminError> {
+        Ok(tested(id))
+    }
+}
+
+fn unasked() -> AdminError {
+    AdminError::conflict("the console does not do this")
+}
+
+/// The attempt of a test event, which every endpoint except `ep_gone` accepts.
+fn tested(id: &str) -> EndpointDelivery {
+    let (outcome, status) = match id {
+        "ep_gone" => (AttemptOutcome::Rejected, 410),
+        _ => (AttemptOutcome::Delivered, 204),
+    };
+    EndpointDelivery {
+        event_id: "019b0c9e-6f0a-7c3e-8a53-0a4f6f6c1e21".to_owned(),
+        kind: "hapax.test".to_owned(),
+        state: "delivered".to_owned(),
+        next_at: None,
+        attempt: 1,
+        started_at: clock().now(),
+        duration: Duration::from_millis(12),
+        outcome,
+        status: Some(status),
+        error: None,
+        request_headers: BTreeMap::from([("webhook-id".to_owned(), "msg_test".to_owned())]),
+        request_body: Some("{\"test\":true}".to_owned()),
+        response: Some("{\"email\":\"ann@example.com\"}".to_owned()),
+    }
+}
+
 fn tokens() -> Tokens {
     let given = |name, token, role, tenant| Given {
         name,
@@ -331,6 +452,11 @@ fn settings(tokens: Tokens) -> Settings {
         paused: true,
         ..Configured::default()
     };
+    #[cfg(feature = "catalogue")]
+    {
+        let catalogue = hapax::catalogue::Catalogue::parse(CATALOGUE).unwrap();
+        settings.catalogue = Some((catalogue, std::collections::BTreeSet::new()));
+    }
     settings.configured = [("held".to_owned(), held)].into();
     settings
 }

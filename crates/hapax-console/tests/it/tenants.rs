@@ -15,6 +15,10 @@ async fn a_tenant_sees_its_own_rows_and_no_other() {
         ("/console/inbox", "Messages have no tenant"),
         ("/console/sagas", "saga-1"),
         ("/console/destinations", "There are no destinations"),
+        ("/console/endpoints", "ep_orders"),
+        ("/console/endpoints/ep_orders", "order.created"),
+        ("/console/endpoints/ep_orders/try", "Trial for ep_orders"),
+        ("/console/polling", "acme-poll"),
         ("/console/advanced", "The audit log is empty"),
         ("/console/configuration", "No setting matches"),
     ] {
@@ -37,6 +41,12 @@ async fn a_tenant_sees_its_own_rows_and_no_other() {
         "/console/timeline?key=key-of-globex&tenant=globex",
         "/console/sagas/saga-2",
         "/console/destinations/turtle",
+        "/console/endpoints/ep_globex",
+        "/console/endpoints/ep_globex/try",
+        "/console/polling/globex-poll",
+        "/console/act?act=disable-endpoint&tenant=globex&endpoint=ep_globex",
+        "/console/act?act=disable-endpoint&tenant=acme&endpoint=ep_globex",
+        "/console/act?act=seek&polling=globex-poll",
         "/console/act?act=replay&partition=hooks&position=2",
         "/console/act?act=decide&saga=saga-2&decision=close",
     ] {
@@ -45,6 +55,8 @@ async fn a_tenant_sees_its_own_rows_and_no_other() {
     }
     let page = alice.see("/console/events?q=tenant:globex").await;
     assert!(page.contains("No event matches"), "{page}");
+    let page = alice.see("/console/endpoints?q=tenant:globex").await;
+    assert!(page.contains("No endpoint matches"), "{page}");
 }
 
 #[tokio::test]

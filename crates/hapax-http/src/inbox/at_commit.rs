@@ -47,8 +47,11 @@ pub(super) async fn at_commit<K: Keys>(
     if takes(&finished) {
         return match tx.commit().await {
             Ok(()) => Ok((note(Acceptance::First), finished.into_response())),
-            // The commit may have happened, or may still happen. The next delivery finds out.
-            Err(error @ StoreError::Unavailable { .. }) => Ok(ended(STORE_ERROR, &error.into())),
+            // The commit may have happened, or may still happen. The next delivery finds out. Or the
+            // handler has committed, and would do so again.
+            Err(error @ (StoreError::Unavailable { .. } | StoreError::EndedByHandler)) => {
+                Ok(ended(STORE_ERROR, &error.into()))
+            }
             Err(_) => Err(again),
         };
     }

@@ -11,11 +11,11 @@ impl<K: Keys> WebhookLayer<K> {
     ///
     /// The handler must satisfy the conditions of
     /// [`OperationLayer::transaction`](crate::OperationLayer::transaction), because it may run
-    /// twice for one message. It must not end its transaction with a statement (`COMMIT`,
-    /// `ROLLBACK`), because the message is accepted only after that. In return, the acceptance
-    /// takes no round trip on PostgreSQL: the handler starts at once, its first statement is sent
-    /// together with `BEGIN`, and the row of the inbox is sent together with the events and
-    /// `COMMIT`.
+    /// twice for one message. In return, the acceptance takes no round trip on PostgreSQL: the
+    /// handler starts at once, its first statement is sent together with `BEGIN`, and the row of the
+    /// inbox is sent together with the events and `COMMIT`. A statement of the handler that would
+    /// end its transaction (`COMMIT`, `ROLLBACK`) is refused: the message is not accepted, and its
+    /// sender gets a 500 and delivers it again.
     ///
     /// If the message was accepted before, or the handler responds with another status than 2xx,
     /// because it may have failed on the rows of the first delivery, nothing is committed. The

@@ -17,7 +17,7 @@ use hapax::{
     limits::RETENTION_MAX,
     store::{Keys, Phases},
 };
-use http::{HeaderName, Method};
+use http::{HeaderName, Method, request::Parts};
 
 pub use layer::Protected;
 pub(crate) use policy::{ClaimMode, KeyPolicy, MediaType, OperationPolicy};
@@ -186,6 +186,13 @@ impl<K: Keys> OperationLayer<K> {
         self.change(|it| it.policy.retention = retention.min(RETENTION_MAX))
     }
 
+    /// Sets how long a duplicate waits for the first request before it is refused as in progress. By
+    /// default it is the time of the settings ([`Settings::wait`](crate::Settings::wait)).
+    #[must_use]
+    pub fn wait(self, wait: Duration) -> Self {
+        self.change(|it| it.policy.wait = wait)
+    }
+
     /// Sets the response to a request whose key has expired. [`Profile::Adcp`] always refuses it.
     #[must_use]
     pub fn on_expired(self, on_expired: OnExpired) -> Self {
@@ -220,9 +227,10 @@ impl<K: Keys> OperationLayer<K> {
 
     fn operations(&self) -> ProtectedOperations<K> {
         let operations = self.0.operations.get_or_init(|| self.0.make_operations());
+        let is_resumed = |it: &Phasing<K>| !it.is_left_to_client;
         for (_, operation) in operations
             .iter()
-            .filter(|(_, operation)| operation.phasing.is_some())
+            .filter(|(_, operation)| operation.phasing.as_ref().is_some_and(is_resumed))
         {
             operation.idempotency.note_phased(&operation.name);
         }
@@ -244,7 +252,46 @@ impl<K: Phases> OperationLayer<K> {
             it.phasing = Some(Phasing {
                 store,
                 kept_headers: Vec::new(),
+                is_left_to_client: false,
+                first_phase: None,
             });
+        })
+    }
+
+    /// Leaves the requests of this operation to their clients: the
+    /// [`Completer`](crate::Completer) does not resume them, and they are not stored with their
+    /// keys. Call it after [`phased`](Self::phased).
+    #[must_use]
+    pub fn left_to_client(self) -> Self {
+        self.change(|it| {
+            if let Some(phasing) = &mut it.phasing {
+                phasing.is_left_to_client = true;
+            }
+        })
+    }
+
+    /// Enters a new key at the recovery point that `name` computes from its request, if it returns
+    /// one. Call it after [`phased`](Self::phased).
+    ///
+    /// This is for handlers whose first act is to record that they call a remote system: the record
+    /// is part of the commit that enters the key, and needs no other one. The handler then starts
+    /// with that [`recovery_point`](crate::Phased::recovery_point), although the key is not
+    /// [resumed](crate::Phased::is_resumed). The key counts as used from the beginning: a client
+    /// error does not release it, unless the handler returns
+    /// [`Disposition::Release`](crate::Disposition::Release). A key that is resumed keeps the
+    /// recovery point that it has.
+    ///
+    /// If the recovery point is not the [name of a phase](hapax::phases::check_name), the key is not
+    /// claimed, and the request fails.
+    #[must_use]
+    pub fn first_phase(
+        self,
+        name: impl Fn(&Parts) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.change(|it| {
+            if let Some(phasing) = &mut it.phasing {
+                phasing.first_phase = Some(Arc::new(name));
+            }
         })
     }
 
@@ -269,11 +316,18 @@ impl<K: Phases> OperationLayer<K> {
     }
 }
 
+/// Computes the recovery point at which the key of a request is entered.
+pub(crate) type FirstPhase = dyn Fn(&Parts) -> Option<String> + Send + Sync;
+
 /// The additional settings of a phased operation.
 pub(crate) struct Phasing<K: Keys> {
     pub(crate) store: Arc<dyn AnyPhases<K::Tx>>,
     /// Request headers that are kept to resume the request.
     pub(crate) kept_headers: Vec<HeaderName>,
+    /// Whether no completer resumes the requests. They are not stored then.
+    pub(crate) is_left_to_client: bool,
+    /// Computes the recovery point of new keys. Without it, a new key has none.
+    pub(crate) first_phase: Option<Arc<FirstPhase>>,
 }
 
 impl<K: Keys> Clone for Phasing<K> {
@@ -281,6 +335,8 @@ impl<K: Keys> Clone for Phasing<K> {
         Self {
             store: Arc::clone(&self.store),
             kept_headers: self.kept_headers.clone(),
+            is_left_to_client: self.is_left_to_client,
+            first_phase: self.first_phase.clone(),
         }
     }
 }

@@ -37,6 +37,8 @@ pub(crate) struct OperationPolicy {
     /// The accepted media types of bodies; all if empty.
     pub(crate) media_types: Vec<MediaType>,
     pub(crate) retention: Duration,
+    /// How long a duplicate waits for the first request.
+    pub(crate) wait: Duration,
     pub(crate) on_expired: OnExpired,
     pub(crate) on_failure: OnFailure,
     pub(crate) per_request: Vec<HeaderName>,
@@ -58,6 +60,7 @@ impl OperationPolicy {
             fingerprint: settings.fingerprint.unwrap_or(profile.fingerprint()),
             media_types: Vec::new(),
             retention: settings.retention.min(RETENTION_MAX),
+            wait: settings.wait,
             on_expired: settings.on_expired,
             on_failure: settings.on_failure,
             per_request: Vec::new(),

@@ -17,7 +17,8 @@ impl<K: Keys> OperationLayer<K> {
     /// not call other systems, write files, or write on another connection, because it may run
     /// twice for one request: a run that does not commit is rolled back, and nothing else of it is
     /// undone. Both runs receive the same body, and copies of the same extensions. In return, a
-    /// handler of one statement takes two round trips on PostgreSQL.
+    /// handler of one statement takes two round trips on PostgreSQL. A statement that would end the
+    /// transaction (`COMMIT`, `ROLLBACK`) is refused, so neither run commits anything by itself.
     ///
     /// The first run of a request may meet the locks of a duplicate that is running on another node. A
     /// handler that skips locked rows (`SKIP LOCKED`, `pg_try_advisory_xact_lock`) could store a

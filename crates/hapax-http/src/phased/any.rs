@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use hapax::{
     event::Headers,
+    idempotency::StoredResponse,
     phases::{Entry, Ownership},
     store::{ClaimOutcome, Phases, StoreError},
 };
@@ -26,6 +27,18 @@ pub(crate) trait AnyPhases<T>: Send + Sync {
         recovery_point: Option<&'a str>,
         context: Headers,
     ) -> BoxFuture<'a, Result<T, StoreError>>;
+
+    fn reach<'a>(
+        &'a self,
+        owned: &'a Ownership,
+        recovery_point: &'a str,
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    fn finish<'a>(
+        &'a self,
+        owned: &'a Ownership,
+        response: &'a StoredResponse,
+    ) -> BoxFuture<'a, Result<Duration, StoreError>>;
 
     fn give_back<'a>(&'a self, owned: &'a Ownership) -> BoxFuture<'a, Result<(), StoreError>>;
 
@@ -52,6 +65,22 @@ impl<K: Phases> AnyPhases<K::Tx> for K {
         context: Headers,
     ) -> BoxFuture<'a, Result<K::Tx, StoreError>> {
         Box::pin(Phases::phase(self, owned, recovery_point, context))
+    }
+
+    fn reach<'a>(
+        &'a self,
+        owned: &'a Ownership,
+        recovery_point: &'a str,
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(Phases::reach(self, owned, recovery_point))
+    }
+
+    fn finish<'a>(
+        &'a self,
+        owned: &'a Ownership,
+        response: &'a StoredResponse,
+    ) -> BoxFuture<'a, Result<Duration, StoreError>> {
+        Box::pin(Phases::finish(self, owned, response))
     }
 
     fn give_back<'a>(&'a self, owned: &'a Ownership) -> BoxFuture<'a, Result<(), StoreError>> {

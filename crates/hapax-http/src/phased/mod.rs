@@ -34,7 +34,8 @@ use crate::{problem::Problem, tx::Tx};
 pub struct Phased<T: Transaction>(Arc<Owner<T>>);
 
 impl<T: Transaction> Phased<T> {
-    /// The name of the last committed phase, of this attempt or an earlier one.
+    /// The name of the last committed phase, of this attempt or an earlier one. A new key may have been
+    /// entered with one ([`OperationLayer::first_phase`](crate::OperationLayer::first_phase)).
     pub fn recovery_point(&self) -> Option<String> {
         self.0.recovery_point()
     }
@@ -43,6 +44,15 @@ impl<T: Transaction> Phased<T> {
     /// arrive.
     pub fn is_resumed(&self) -> bool {
         self.0.is_resumed()
+    }
+
+    /// Whether the key certainly still belongs to this owner: its lease has not expired, by the clock
+    /// of this process.
+    ///
+    /// A process that was stopped, or has waited long, should ask directly before it calls a remote
+    /// system that does not recognize repeated calls, because another owner may have the key.
+    pub fn is_held(&self) -> bool {
+        self.0.is_held()
     }
 
     /// The headers of this request's events, such as `traceparent`, for remote calls.
@@ -100,6 +110,15 @@ impl<T: Transaction> Phased<T> {
                 Err(error)
             }
         }
+    }
+
+    /// Commits a phase without rows and events: `name` is the new recovery point. No transaction is
+    /// opened, so this takes one round trip, or one place in the queue of a single writer.
+    ///
+    /// # Errors
+    /// Fails as [`Phased::phase`] does.
+    pub async fn reach(&mut self, name: &str) -> Result<(), StoreError> {
+        self.0.reach(name).await
     }
 
     /// Opens the last phase. What is written in it is committed together with the response, or

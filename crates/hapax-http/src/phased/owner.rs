@@ -13,16 +13,17 @@ use std::{
     time::Duration,
 };
 
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, future::BoxFuture};
 use hapax::{
     event::Headers,
+    idempotency::StoredResponse,
     phases::{Ownership, check_name},
     store::{StoreError, Transaction},
 };
 use tokio::{
     sync::{Mutex as Turn, Notify},
     task::JoinHandle,
-    time::sleep,
+    time::{Instant, sleep},
 };
 
 use super::AnyPhases;
@@ -44,6 +45,8 @@ pub(crate) struct Owner<T> {
     over: AtomicBool,
     fenced: AtomicBool,
     fence: Notify,
+    /// The end of the lease, counted from the moment at which it was last asked for.
+    held_until: Mutex<Instant>,
 }
 
 /// The progress of the request.
@@ -67,7 +70,13 @@ pub(crate) enum Last<T> {
 }
 
 impl<T: Transaction> Owner<T> {
-    pub(crate) fn new(store: Arc<dyn AnyPhases<T>>, owned: Ownership, context: Headers) -> Self {
+    /// `held_until` is the end of the lease at the earliest.
+    pub(crate) fn new(
+        store: Arc<dyn AnyPhases<T>>,
+        owned: Ownership,
+        context: Headers,
+        held_until: Instant,
+    ) -> Self {
         Self {
             store,
             context,
@@ -83,6 +92,7 @@ impl<T: Transaction> Owner<T> {
             over: AtomicBool::new(false),
             fenced: AtomicBool::new(false),
             fence: Notify::new(),
+            held_until: Mutex::new(held_until),
         }
     }
 
@@ -120,10 +130,17 @@ impl<T: Transaction> Owner<T> {
         self.reached().came_to_nothing
     }
 
-    /// Whether the key can be released as if it had never been used.
+    /// Whether the key can be released as if it had never been used. A key that was entered at a
+    /// recovery point cannot: its first phase is committed.
     pub(crate) fn is_untouched(&self) -> bool {
         let reached = self.reached();
         !reached.called_out && reached.recovery_point.is_none()
+    }
+
+    /// Whether the lease has certainly not expired. Every other process counts from a later moment.
+    pub(crate) fn is_held(&self) -> bool {
+        let until = self.held_until.lock();
+        !self.is_fenced() && Instant::now() < *until.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether another owner has the key now.
@@ -143,23 +160,27 @@ impl<T: Transaction> Owner<T> {
 
     /// Opens a phase; without a name, the last one.
     pub(crate) async fn open(&self, name: Option<&str>) -> Result<T, StoreError> {
+        self.begin(name)?;
+        let context = self.context.clone();
+        let opened = self.store.phase(&self.owned, name, context).await;
+        self.heed(opened)
+    }
+
+    /// Checks whether a phase can begin; without a name, the last one.
+    fn begin(&self, name: Option<&str>) -> Result<(), StoreError> {
         if name.is_some() {
             // A phase that fails or is cancelled may have been meant to undo something.
             self.reached().came_to_nothing = false;
         }
-        let refused = |source| Err(StoreError::Statement { source });
         if self.is_fenced() {
             return Err(StoreError::Fenced);
         }
-        if let Some(Err(error)) = name.map(check_name) {
-            return refused(error.into());
-        }
+        name.map_or(Ok(()), check_name)
+            .map_err(StoreError::statement)?;
         if self.reached().last.is_some() {
-            return refused("the last phase is already open".into());
+            return Err(StoreError::statement("the last phase is already open"));
         }
-        let context = self.context.clone();
-        let opened = self.store.phase(&self.owned, name, context).await;
-        self.heed(opened)
+        Ok(())
     }
 
     /// Opens the last phase and keeps it for the response.
@@ -172,10 +193,33 @@ impl<T: Transaction> Owner<T> {
 
     /// Commits a phase. Dropping the future does not stop the commit.
     pub(crate) async fn commit(self: &Arc<Self>, tx: T, name: &str) -> Result<(), StoreError> {
+        self.advance(name, tx.commit().boxed()).await
+    }
+
+    /// Commits a phase without rows and events. Dropping the future does not stop the commit.
+    pub(crate) async fn reach(self: &Arc<Self>, name: &str) -> Result<(), StoreError> {
+        self.begin(Some(name))?;
+        let (owner, point) = (Arc::clone(self), name.to_owned());
+        let reaching = async move { owner.store.reach(&owner.owned, &point).await };
+        self.advance(name, reaching.boxed()).await
+    }
+
+    /// Stores the response without an open phase.
+    pub(crate) async fn finish(&self, response: &StoredResponse) -> Result<Duration, StoreError> {
+        self.begin(None)?;
+        self.heed(self.store.finish(&self.owned, response).await)
+    }
+
+    /// Runs the commit of a phase in its own task, and records that the phase is reached.
+    async fn advance(
+        self: &Arc<Self>,
+        name: &str,
+        commit: BoxFuture<'static, Result<(), StoreError>>,
+    ) -> Result<(), StoreError> {
         let (owner, name) = (Arc::clone(self), name.to_owned());
         let turn = Arc::clone(&self.committing).lock_owned().await;
         let committing = async move {
-            let committed = owner.heed(tx.commit().await);
+            let committed = owner.heed(commit.await);
             if committed.is_ok() {
                 owner.reached().recovery_point = Some(name);
             }
@@ -197,8 +241,13 @@ impl<T: Transaction> Owner<T> {
                 if owner.over.load(Ordering::SeqCst) || owner.is_fenced() {
                     return;
                 }
+                let asked = Instant::now();
                 let renewed = owner.heed(owner.store.renew(&owner.owned, lease).await);
                 drop(turn);
+                if renewed.is_ok() {
+                    let mut until = owner.held_until.lock();
+                    **until.as_mut().unwrap_or_else(|poisoned| poisoned.get_mut()) = asked + lease;
+                }
                 if let Err(error) = renewed {
                     tracing::warn!(
                         error = error.error_chain(),

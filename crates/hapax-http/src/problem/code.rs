@@ -122,6 +122,13 @@ pub const IN_PROGRESS: Code = Code::new(
     409,
     "A request with this Idempotency-Key is still running",
 );
+/// The first request with this key was sent to another system, and it is not known whether it had
+/// an effect. A retry is refused until an operator has decided.
+pub const OUTCOME_UNKNOWN: Code = Code::new(
+    "CONFLICT.idempotency.outcome_unknown",
+    409,
+    "The outcome of the first request with this Idempotency-Key is unknown",
+);
 /// The key was used, and its response is no longer kept.
 pub const EXPIRED: Code = Code::new(
     "CONFLICT.idempotency.expired",
@@ -133,6 +140,24 @@ pub const INBOX_MISMATCH: Code = Code::new(
     "CONFLICT.inbox.payload_mismatch",
     409,
     "The webhook-id was used for another payload",
+);
+/// Events after the cursor of a polling endpoint are missing.
+pub const POLLING_GONE: Code = Code::new(
+    "CONFLICT.polling.gone",
+    410,
+    "Events after the cursor are missing",
+);
+/// The cursor is behind the committed one of its polling endpoint.
+pub const POLLING_BEHIND: Code = Code::new(
+    "CONFLICT.polling.behind",
+    409,
+    "The cursor is behind the committed one",
+);
+/// The cursor is neither behind nor ahead of the committed one of its polling endpoint.
+pub const POLLING_INCOMPARABLE: Code = Code::new(
+    "CONFLICT.polling.incomparable",
+    409,
+    "The cursor is neither behind nor ahead of the committed one",
 );
 /// A precondition of the request does not hold; set the status to 412 or 428.
 pub const PRECONDITION: Code = Code::new(
@@ -162,6 +187,9 @@ pub const STATEMENT: Code = Code::new(
     500,
     "The database refused what the service wrote",
 );
+/// The service uses Hapax in a way that breaks its promise, for example by ending a transaction that
+/// the layer ends. The same request would fail again, and may have been executed.
+pub const MISUSE: Code = Code::new("INTERNAL", 500, "The service failed");
 /// The handler's response is too large to be stored. Nothing was changed.
 pub const ANSWER_TOO_LARGE: Code = Code::new(
     "TRANSIENT.answer_too_large",
@@ -209,10 +237,12 @@ mod tests {
         let never = [
             PAYLOAD_MISMATCH,
             EXPIRED,
+            OUTCOME_UNKNOWN,
             KEY_MISSING,
             AUTH_INVALID,
             PRECONDITION,
             STATEMENT,
+            MISUSE,
         ];
         assert!(retryable.iter().all(Code::retryable));
         assert!(!never.iter().any(Code::retryable));

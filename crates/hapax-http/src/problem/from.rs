@@ -3,7 +3,9 @@
 
 use hapax::{admin::AdminError, outbox::EventError, store::StoreError};
 
-use super::{CONFLICT, Code, IN_PROGRESS, INTERNAL, Problem, STATEMENT, TIMEOUT, UNAVAILABLE};
+use super::{
+    CONFLICT, Code, IN_PROGRESS, INTERNAL, MISUSE, Problem, STATEMENT, TIMEOUT, UNAVAILABLE,
+};
 use crate::settings::RETRY_AFTER;
 
 impl From<StoreError> for Problem {
@@ -27,6 +29,11 @@ impl From<StoreError> for Problem {
                 .caused_by(error),
             StoreError::TimedOut => Self::new(TIMEOUT)
                 .detail("the transaction took too long and was rolled back")
+                .caused_by(error),
+            StoreError::EndedByHandler => Self::new(MISUSE)
+                .detail(
+                    "the handler has ended its transaction; it must neither commit nor roll back",
+                )
                 .caused_by(error),
             _ if error.database_error().is_some() => Self::new(STATEMENT)
                 .detail("nothing was changed; the same request would be refused again")
@@ -144,6 +151,13 @@ mod tests {
         let problem = Problem::from(StoreError::AcceptedBefore);
         assert_eq!(problem.code().name(), "DEPENDENCY.unavailable");
         assert!(problem.0.headers.contains_key("retry-after"));
+    }
+
+    #[test]
+    fn a_transaction_that_its_handler_has_ended_asks_for_no_retry() {
+        let problem = Problem::from(StoreError::EndedByHandler);
+        assert_eq!(problem.code().name(), "INTERNAL");
+        assert!(!problem.code().retryable());
     }
 
     #[test]

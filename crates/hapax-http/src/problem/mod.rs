@@ -55,6 +55,8 @@ struct Inner {
     shown_as: Option<&'static str>,
     /// The member `retry_after` of the document, in seconds.
     retry_after: Option<u64>,
+    /// Members that the documents of some codes have in addition.
+    more: Vec<(&'static str, String)>,
     headers: HeaderMap,
     source: Option<BoxError>,
 }
@@ -69,6 +71,7 @@ impl Problem {
             member: None,
             shown_as: None,
             retry_after: None,
+            more: Vec::new(),
             headers: HeaderMap::new(),
             source: None,
         }))
@@ -105,6 +108,13 @@ impl Problem {
     #[must_use]
     pub fn member(mut self, member: impl Into<Cow<'static, str>>) -> Self {
         self.0.member = Some(member.into());
+        self
+    }
+
+    /// Adds a text as a member of the document, with a name that no other member has.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.0.more.push((name, value.into()));
         self
     }
 
@@ -202,13 +212,11 @@ impl utoipa::PartialSchema for Problem {
 impl utoipa::ToSchema for Problem {}
 
 /// Responds with 404 as a problem. Pass it to `Router::fallback`.
-#[expect(clippy::unused_async, reason = "axum's handlers are async")]
 pub async fn not_found() -> Problem {
     Problem::not_found()
 }
 
 /// Responds with 405 as a problem. Pass it to `Router::method_not_allowed_fallback`.
-#[expect(clippy::unused_async, reason = "axum's handlers are async")]
 pub async fn method_not_allowed() -> Problem {
     Problem::new(METHOD)
 }

@@ -18,9 +18,10 @@ use http::{
     header::{self, CONTENT_TYPE},
 };
 use serde::Serialize;
+use serde_json::Value;
 
 use super::{Problem, code};
-use crate::request_id::RequestId;
+use crate::{passed_on::Verbatim, request_id::RequestId};
 
 /// The media type of problems.
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
@@ -133,10 +134,11 @@ pub(crate) fn write_out_as(problem: &Problem, id: &RequestId, finality: Finality
 /// Renders a carried problem, or converts an error response without a problem into one.
 ///
 /// These are the error responses of axum's own extractors and fallbacks: without content type, or
-/// plain text.
+/// plain text. A response that is marked as [`Verbatim`] is returned as it is.
 pub(crate) fn settle(response: Response, id: &RequestId, finality: Finality) -> Response {
     let status = response.status();
-    if !status.is_client_error() && !status.is_server_error() {
+    let is_error = status.is_client_error() || status.is_server_error();
+    if !is_error || response.extensions().get::<Verbatim>().is_some() {
         return response;
     }
     if let Some(problem) = carried(&response) {
@@ -219,7 +221,7 @@ fn bare(problem: &Problem, request_id: Option<&str>) -> Response {
         member: inner.member.clone(),
         request_id: request_id.map(Box::from),
     };
-    let mut response = Response::new(Body::from(document.written()));
+    let mut response = Response::new(Body::from(document.written_with(&inner.more)));
     *response.status_mut() = inner.status;
     response.headers_mut().insert(CONTENT_TYPE, PROBLEM_JSON);
     response.headers_mut().extend(inner.headers.clone());
@@ -229,15 +231,23 @@ fn bare(problem: &Problem, request_id: Option<&str>) -> Response {
         document.retryable = false;
         document.retry_after = None;
         document.detail = Cow::Borrowed(STORED);
-        let if_stored = IfStored(document.written().into());
+        let if_stored = IfStored(document.written_with(&inner.more).into());
         response.extensions_mut().insert(if_stored);
     }
     response
 }
 
 impl Document {
-    fn written(&self) -> Vec<u8> {
-        serde_json::to_vec(self).expect("a problem can be written as JSON")
+    /// The document as JSON, with more members at its end.
+    fn written_with(&self, more: &[(&'static str, String)]) -> Vec<u8> {
+        let mut written = serde_json::to_vec(self).expect("a problem can be written as JSON");
+        for (name, value) in more {
+            // Replaces the closing brace.
+            written.pop();
+            let (name, value) = (Value::from(*name), Value::from(value.as_str()));
+            written.extend_from_slice(format!(",{name}:{value}}}").as_bytes());
+        }
+        written
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) async fn join<K: Keys>(
     fingerprint: Fingerprint,
     deadline: Option<Instant>,
 ) -> Result<Joined, KeyStatus> {
-    let end = until(Instant::now(), operation.idempotency.settings().wait);
+    let end = until(Instant::now(), operation.policy.wait);
     let end = deadline.map_or(end, |deadline| deadline.min(end));
     let (leader, is_first) = loop {
         let arrived = Instant::now();

@@ -238,7 +238,7 @@ impl<K: Keys> RequestContext<K> {
     /// Returns the end of the wait for the first request, for a duplicate that arrived at
     /// `arrived`.
     fn wait_end(&self, arrived: Instant) -> Instant {
-        let end = until(arrived, self.operation.idempotency.settings().wait);
+        let end = until(arrived, self.operation.policy.wait);
         self.deadline.map_or(end, |deadline| deadline.min(end))
     }
 

@@ -107,8 +107,11 @@ async fn complete<K: Keys>(
     let (response, exchange, extensions) = finished.split(&guard.operation.policy.per_request);
     match tx.complete(&response, effect).await {
         Ok(fresh_for) => Ok(guard.stored(response, fresh_for, exchange, extensions)),
-        // The commit may have happened, or may still happen. Only a retry can find out.
-        Err(error @ StoreError::Unavailable { .. }) => Ok(guard.failed(&error.into())),
+        // The commit may have happened, or may still happen. Only a retry can find out. Or the handler
+        // has committed, and would do so again.
+        Err(error @ (StoreError::Unavailable { .. } | StoreError::EndedByHandler)) => {
+            Ok(guard.failed(&error.into()))
+        }
         Err(StoreError::NotClaimed) => Err((guard, LostClaim::Taken)),
         Err(StoreError::Conflict { .. }) => Err((guard, LostClaim::Conflict)),
         Err(_) => Err((guard, LostClaim::NotStored)),

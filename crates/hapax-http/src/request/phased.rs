@@ -1,6 +1,7 @@
 //! Phased mode: the key is committed first, and the response with the last phase.
 //!
-//! A run that does not complete ends its lease, so that a retry resumes immediately. If an owner
+//! A run that does not complete ends its lease, so that a retry resumes immediately. If the store
+//! fails when the response is to be stored, the owner tries again until its lease ends. If an owner
 //! has lost its key, its own response is dropped, and its client receives the outcome of the new
 //! owner.
 
@@ -9,11 +10,12 @@ use std::{sync::Arc, time::Duration};
 use axum::{extract::OriginalUri, response::Response};
 use bytes::Bytes;
 use hapax::{
-    idempotency::{Disposition, OnFailure, Taken, evaluate_claim},
+    idempotency::{Disposition, OnFailure, StoredResponse, Taken, evaluate_claim},
     phases::{Entry, Ownership, evaluate_entry},
     retry::Delays,
     store::{ClaimOutcome, Effect, Keys, StoreError, Transaction},
 };
+use http::request::Parts;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
@@ -31,6 +33,8 @@ use crate::{
 
 /// The shortest and the longest interval at which a duplicate polls the key.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(100));
+/// The shortest and the longest interval at which a response is offered to a store that fails.
+const STORE_RETRIES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
 /// Takes the key, runs the handler in phases, and stores its response or ends the lease.
 pub(super) async fn phased<K: Keys>(
@@ -47,13 +51,19 @@ pub(super) async fn phased<K: Keys>(
         "retry"
     };
     let mut bytes = 0;
+    let lease = context.operation.idempotency.settings().lease;
+    // It is not known here since when the completer has the key.
+    let mut held_until = Instant::now();
     let entered = if let Some(ownership) = handed {
         Ok(ClaimOutcome::Open(ownership))
     } else {
         let last_look = context.wait_end(Instant::now());
         let entry = entry(&context, &guard, &phasing);
         bytes = entry.request.as_ref().map_or(0, Bytes::len);
-        enter(&guard, &phasing, entry, last_look).await
+        let entering = enter(&guard, &phasing, &context.parts, entry, last_look);
+        let (asked, entered) = entering.await;
+        held_until = asked + lease;
+        entered
     };
     let ownership = match entered {
         Ok(ClaimOutcome::Open(ownership)) => ownership,
@@ -66,10 +76,11 @@ pub(super) async fn phased<K: Keys>(
     if ownership.resumed {
         guard.operation.counts.takeover(by);
     }
-    own(context, guard, phasing, ownership, end).await
+    own(context, guard, phasing, (ownership, held_until), end).await
 }
 
-/// Returns the claim of this request, with the encoded request to be stored.
+/// Returns the claim of this request, with the encoded request to be stored if a
+/// completer may resume it.
 fn entry<K: Keys>(
     context: &RequestContext<K>,
     guard: &ClaimGuard<K>,
@@ -78,34 +89,54 @@ fn entry<K: Keys>(
     let settings = context.operation.idempotency.settings();
     let original = context.parts.extensions.get::<OriginalUri>();
     let uri = original.map_or(&context.parts.uri, |original| &original.0);
-    let request = encode(&context.parts, uri, &context.kept, &phasing.kept_headers);
+    let request = if phasing.is_left_to_client {
+        None
+    } else {
+        encode(&context.parts, uri, &context.kept, &phasing.kept_headers)
+    };
     Entry {
         claim: guard.claim.clone(),
         lease: settings.lease,
         request,
+        recovery_point: None,
     }
 }
 
-/// Takes the key. If another owner has it, waits for that owner until `last_look`.
+/// Takes the key. If another owner has it, waits for that owner until `last_look`. Also returns when
+/// the key was asked for, which is when the lease begins at the earliest.
+///
+/// The first phase may contain the time, so it is computed again after each wait.
 async fn enter<K: Keys>(
     guard: &ClaimGuard<K>,
     phasing: &Phasing<K>,
+    parts: &Parts,
     entry: Entry,
     last_look: Instant,
-) -> Result<ClaimOutcome<Ownership>, StoreError> {
+) -> (Instant, Result<ClaimOutcome<Ownership>, StoreError>) {
     let arrived = Instant::now();
     let mut waited = false;
     loop {
-        let entered = phasing.store.enter(entry.clone()).await?;
-        let running = matches!(entered, ClaimOutcome::Taken(Taken::InProgress));
-        if running && wait_for_owner(guard, last_look).await? {
-            waited = true;
-            continue;
+        let asked = Instant::now();
+        let entry = Entry {
+            recovery_point: phasing.first_phase.as_ref().and_then(|name| name(parts)),
+            ..entry.clone()
+        };
+        let entered = phasing.store.enter(entry).await;
+        let running = matches!(entered, Ok(ClaimOutcome::Taken(Taken::InProgress)));
+        if running {
+            match wait_for_owner(guard, last_look).await {
+                Ok(true) => {
+                    waited = true;
+                    continue;
+                }
+                Ok(false) => {}
+                Err(error) => return (asked, Err(error)),
+            }
         }
-        if waited || running {
+        if entered.is_ok() && (waited || running) {
             guard.operation.counts.wait(arrived.elapsed());
         }
-        return Ok(entered);
+        return (asked, entered);
     }
 }
 
@@ -133,12 +164,17 @@ async fn own<K: Keys>(
     mut context: RequestContext<K>,
     guard: ClaimGuard<K>,
     phasing: Phasing<K>,
-    ownership: Ownership,
+    (ownership, held_until): (Ownership, Instant),
     end: Instant,
 ) -> Response {
     let lease = context.operation.idempotency.settings().lease;
     let last_look = context.deadline;
-    let owner = Owner::new(phasing.store, ownership, guard.claim.context.clone());
+    let owner = Owner::new(
+        phasing.store,
+        ownership,
+        guard.claim.context.clone(),
+        held_until,
+    );
     let owner = Arc::new(owner);
     let renewing = owner.keep(lease);
     context.parts.extensions.insert(Lent(Arc::clone(&owner)));
@@ -192,14 +228,13 @@ async fn finish<K: Keys>(
         return fenced(guard, deadline).await;
     };
     let (response, exchange, extensions) = finished.split(&guard.operation.policy.per_request);
-    let completed = async {
-        let tx = match last {
-            Some(tx) => tx,
-            None => owner.open(None).await?,
-        };
-        owner.heed(tx.complete(&response, effect).await)
+    let completed = match last {
+        // What the handler has written is lost with its phase.
+        Some(tx) => owner.heed(tx.complete(&response, effect).await),
+        // No phase is open, so there is nothing that the response could keep or drop.
+        None => complete(owner, &response).await,
     };
-    match completed.await {
+    match completed {
         Ok(fresh_for) => guard.stored(response, fresh_for, exchange, extensions),
         Err(StoreError::Fenced) => fenced(guard, deadline).await,
         Err(error) => {
@@ -208,6 +243,38 @@ async fn finish<K: Keys>(
             guard.failed(&Problem::from(error).unfinished())
         }
     }
+}
+
+/// Stores a response in a separate commit. If the store fails, tries again while the key is held: only
+/// this process knows the outcome of the request.
+///
+/// If a commit has happened although its result was lost, the next attempt is fenced, and the client
+/// receives the response that was stored.
+async fn complete<T: Transaction>(
+    owner: &Owner<T>,
+    response: &StoredResponse,
+) -> Result<Duration, StoreError> {
+    let mut delays = Delays::new(STORE_RETRIES);
+    loop {
+        match owner.finish(response).await {
+            Err(error) if is_transient(&error) && owner.is_held() => {
+                tracing::warn!(
+                    error = error.error_chain(),
+                    "cannot store a response; it is tried again while the key is held"
+                );
+                sleep(delays.advance()).await;
+            }
+            completed => return completed,
+        }
+    }
+}
+
+/// Whether the store may accept the same transaction later.
+fn is_transient(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Unavailable { .. } | StoreError::TimedOut | StoreError::Conflict { .. }
+    )
 }
 
 /// What happens to the key after the handler has responded.
@@ -221,8 +288,12 @@ enum Verdict {
 /// Returns what happens to the key: the handler's choice, or else the rule for the status.
 ///
 /// A client error releases a key that has had no effect yet. A failure leaves the key in progress,
-/// unless the handler has declared that nothing happened.
+/// unless the handler has declared that nothing happened. A handler that does not know the outcome
+/// keeps the key in progress.
 fn verdict<T: Transaction>(finished: &Finished, owner: &Owner<T>, profile: Profile) -> Verdict {
+    if finished.keeps_in_progress() {
+        return Verdict::GiveBack;
+    }
     let is_mistake = finished.status().is_client_error();
     match finished.verdict(OnFailure::Release, Profile::default()) {
         // After a phase the refusal is stored under every profile, because the phase stays.
@@ -287,7 +358,7 @@ async fn fenced<K: Keys>(guard: ClaimGuard<K>, deadline: Option<Instant>) -> Res
         request_id = guard.id.as_str(),
         "the key was taken over while its handler ran; nothing more was committed"
     );
-    let wait = until(Instant::now(), guard.operation.idempotency.settings().wait);
+    let wait = until(Instant::now(), guard.operation.policy.wait);
     let last_look = deadline.map_or(wait, |deadline| deadline.min(wait));
     let mut delays = Delays::new(LOOKS);
     let taken = loop {

@@ -21,6 +21,7 @@ use super::Inner;
 use crate::{
     body::Kept,
     header::OWN_HEADERS,
+    passed_on::KeepInProgress,
     problem::{self, ANSWER_TOO_LARGE, Finality, IfStored, Problem, TIMEOUT},
     profile::Profile,
     request_id::RequestId,
@@ -155,6 +156,12 @@ impl Finished {
     /// Whether the handler has chosen what to store.
     pub(crate) fn is_overruled(&self) -> bool {
         self.parts.extensions.get::<Disposition>().is_some()
+    }
+
+    /// Whether the handler does not know the outcome, and the key of a phased request stays in
+    /// progress.
+    pub(crate) fn keeps_in_progress(&self) -> bool {
+        self.parts.extensions.get::<KeepInProgress>().is_some()
     }
 
     /// Returns the status.

@@ -4,10 +4,7 @@
 //! Each node has its own store and its own connections.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -24,11 +21,9 @@ use hapax::{
     store::Keys,
 };
 use hapax_http::{ConflictOn as _, Problem, Tx, WebhookLayer, problem};
-use hapax_postgres::Postgres;
 use hapax_sqlite::Sqlite;
 use hapax_testkit::{
     clock::{seeded_random, system_clock},
-    postgres::Database,
     proxy::{Deed, Moment, Proxy},
 };
 use http::{Request, StatusCode};
@@ -36,71 +31,27 @@ use http::{Request, StatusCode};
 use crate::{
     log,
     metrics::count,
+    parcels::{ID, INSERT, Runs, Service, TABLE, check, open},
     stage::{Sent, send},
 };
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
-const TABLE: &str = "CREATE TABLE parcel (id text PRIMARY KEY)";
-const INSERT: &str = "INSERT INTO parcel VALUES ($1)";
-/// The primary key of the table.
-const ID: &str = "parcel_pkey";
-
-/// How often the handlers have run.
-type Runs = Arc<AtomicUsize>;
 
 /// A receiver of messages on PostgreSQL.
-struct Service {
-    database: Database,
-    runs: Runs,
+async fn service() -> Service {
+    Service::new("inbox_message").await
 }
 
-impl Service {
-    async fn new() -> Self {
-        let service = Self {
-            database: Database::fresh().await,
-            runs: Runs::default(),
-        };
-        let store = service.store().await;
-        let made = store.migrate("test", &[(1, "parcel", TABLE)]).await;
-        made.unwrap();
-        service
-    }
-
-    async fn store(&self) -> Postgres {
-        store(self.database.url()).await
-    }
-
-    /// A node whose messages are accepted at the commit.
-    async fn node(&self) -> Router {
-        let layer = layer(self.store().await);
-        router(post(layer.transaction(receive)), &self.runs)
-    }
-
-    /// A node whose messages are accepted before the handler starts.
-    async fn regular(&self) -> Router {
-        let layer = layer(self.store().await);
-        router(post(receive).layer(layer), &self.runs)
-    }
-
-    fn runs(&self) -> usize {
-        self.runs.load(Ordering::SeqCst)
-    }
-
-    /// How many parcels, events and messages are committed.
-    async fn stored(&self) -> [i64; 3] {
-        const STORED: &str = "SELECT (SELECT count(*) FROM parcel),
-            (SELECT count(*) FROM hapax.outbox_event),
-            (SELECT count(*) FROM hapax.inbox_message)";
-        let row = self.database.client().await.query_one(STORED, &[]).await;
-        let row = row.unwrap();
-        [row.get(0), row.get(1), row.get(2)]
-    }
+/// A node whose messages are accepted at the commit.
+async fn node_at_commit(service: &Service) -> Router {
+    let layer = layer(service.store().await);
+    router(post(layer.transaction(receive)), &service.runs)
 }
 
-async fn store(url: String) -> Postgres {
-    let (clock, random) = (system_clock(), seeded_random(1));
-    let settings = hapax_postgres::Settings::new(url, clock, random);
-    Postgres::open(settings).await.unwrap()
+/// A node whose messages are accepted before the handler starts.
+async fn regular_node(service: &Service) -> Router {
+    let layer = layer(service.store().await);
+    router(post(receive).layer(layer), &service.runs)
 }
 
 fn layer<K: Keys>(store: K) -> WebhookLayer<K> {
@@ -136,6 +87,8 @@ async fn receive(
         "insert" => inserted.map(drop)?,
         "map" => inserted.map(drop).conflict_on(ID, problem::CONFLICT)?,
         "ignore" => drop(inserted),
+        "end" => tx.execute("COMMIT", &[]).await.map(drop)?,
+        "shrug" => assert!(tx.execute("ROLLBACK", &[]).await.is_err()),
         "refuse" => return Err(Problem::invalid("id", "is not valid")),
         "fail" => return Err(Problem::internal("asked to")),
         "panic" => panic!("asked to"),
@@ -169,24 +122,17 @@ async fn deliver(node: &Router, id: &str, body: &str) -> Sent {
     send(node.clone(), request).await
 }
 
-#[track_caller]
-fn check(sent: &Sent, status: u16, idempotency: Option<&str>) {
-    let text = String::from_utf8_lossy(&sent.body);
-    assert_eq!(sent.status, status, "{text}");
-    assert_eq!(sent.idempotency(), idempotency, "{text}");
-}
-
 #[tokio::test]
 async fn a_new_message_runs_once_and_every_repetition_is_acknowledged() {
-    let service = Service::new().await;
+    let service = service().await;
     check(
-        &deliver(&service.node().await, "m1", "insert a").await,
+        &deliver(&node_at_commit(&service).await, "m1", "insert a").await,
         200,
         None,
     );
     assert_eq!((service.runs(), service.stored().await), (1, [1, 1, 1]));
     // The first run of a repetition fails on the row of the first delivery.
-    for node in [service.node().await, service.regular().await] {
+    for node in [node_at_commit(&service).await, regular_node(&service).await] {
         let again = deliver(&node, "m1", "insert a").await;
         check(&again, 200, Some("replayed"));
     }
@@ -200,15 +146,15 @@ async fn a_new_message_runs_once_and_every_repetition_is_acknowledged() {
 #[tokio::test]
 async fn a_repetition_is_acknowledged_whatever_the_handler_makes_of_the_first_delivery() {
     for act in ["map", "ignore", "skip"] {
-        let service = Service::new().await;
+        let service = service().await;
         let body = format!("{act} a");
         check(
-            &deliver(&service.node().await, "m1", &body).await,
+            &deliver(&node_at_commit(&service).await, "m1", &body).await,
             200,
             None,
         );
         let before = service.stored().await;
-        let again = deliver(&service.node().await, "m1", &body).await;
+        let again = deliver(&node_at_commit(&service).await, "m1", &body).await;
         check(&again, 200, Some("replayed"));
         assert_eq!(service.stored().await, before, "{act}");
         assert_eq!(before[2], 1, "{act}");
@@ -217,8 +163,8 @@ async fn a_repetition_is_acknowledged_whatever_the_handler_makes_of_the_first_de
 
 #[tokio::test]
 async fn another_payload_is_a_mismatch_and_leaves_nothing() {
-    let service = Service::new().await;
-    let node = service.node().await;
+    let service = service().await;
+    let node = node_at_commit(&service).await;
     check(&deliver(&node, "m1", "insert a").await, 200, None);
     for body in ["insert b", "skip b", "refuse b", "fail b"] {
         let other = deliver(&node, "m1", body).await;
@@ -230,8 +176,8 @@ async fn another_payload_is_a_mismatch_and_leaves_nothing() {
 /// A failure says nothing of the message, so the handler runs again after its acceptance.
 #[tokio::test]
 async fn a_failure_comes_from_a_run_that_has_accepted_the_message() {
-    let service = Service::new().await;
-    let node = service.node().await;
+    let service = service().await;
+    let node = node_at_commit(&service).await;
     for (act, status) in [("refuse", 400), ("fail", 500), ("panic", 500)] {
         let before = service.runs();
         let failed = deliver(&node, "m1", &format!("{act} a")).await;
@@ -245,13 +191,13 @@ async fn a_failure_comes_from_a_run_that_has_accepted_the_message() {
 
 #[tokio::test]
 async fn a_handler_that_takes_too_long_runs_once() {
-    let service = Service::new().await;
+    let service = service().await;
     let layer = layer(service.store().await).handler_max(Duration::from_millis(300));
     let node = router(post(layer.transaction(receive)), &service.runs);
     let late = deliver(&node, "m1", "hang a").await;
     late.check_problem(504, "DEPENDENCY.timeout");
     assert_eq!((service.runs(), service.stored().await), (1, [0, 0, 0]));
-    let node = service.node().await;
+    let node = node_at_commit(&service).await;
     check(&deliver(&node, "m1", "insert a").await, 200, None);
 }
 
@@ -260,13 +206,13 @@ async fn a_handler_that_takes_too_long_runs_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_deliveries_to_four_nodes_one_has_an_effect() {
     for (deliveries, regular) in [(100, 0), (12, 2)] {
-        let service = Service::new().await;
+        let service = service().await;
         let mut nodes = Vec::new();
         for number in 0..4 {
             nodes.push(if number < regular {
-                service.regular().await
+                regular_node(&service).await
             } else {
-                service.node().await
+                node_at_commit(&service).await
             });
         }
         let sent = (0..deliveries).map(|number| {
@@ -290,13 +236,30 @@ async fn of_many_deliveries_to_four_nodes_one_has_an_effect() {
     }
 }
 
+/// The statement is refused before it is sent. The sender delivers the message again, and it is
+/// processed when the handler is repaired.
+#[tokio::test]
+async fn a_handler_that_would_end_its_transaction_commits_nothing_and_loses_no_message() {
+    let service = service().await;
+    for node in [node_at_commit(&service).await, regular_node(&service).await] {
+        for body in ["end a", "shrug a"] {
+            let refused = deliver(&node, "m1", body).await;
+            refused.check_problem(500, "INTERNAL.statement");
+            assert_eq!(service.stored().await, [0, 0, 0], "{body}");
+        }
+    }
+    let repaired = deliver(&node_at_commit(&service).await, "m1", "insert a").await;
+    check(&repaired, 200, None);
+    assert_eq!(service.stored().await, [1, 1, 1]);
+}
+
 /// The commit may arrive late, so the node does not accept the message in another transaction.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_result_of_the_commit_is_found_out_by_the_next_delivery() {
     for (deed, idempotency) in [(Deed::CutBefore, None), (Deed::CutAfter, Some("replayed"))] {
-        let service = Service::new().await;
+        let service = service().await;
         let proxy = Proxy::to_postgres(service.database.address());
-        let store = store(proxy.url(&service.database.url())).await;
+        let store = open(proxy.url(&service.database.url())).await;
         let node = router(post(layer(store).transaction(receive)), &service.runs);
         let trap = proxy.once(Moment::commit(), deed);
         let lost = deliver(&node, "m1", "insert a").await;
@@ -312,9 +275,9 @@ async fn a_lost_result_of_the_commit_is_found_out_by_the_next_delivery() {
 fn each_message_is_counted_once_and_a_run_that_loses_is_no_failure() {
     log::listen();
     let counted = count(async {
-        let service = Service::new().await;
+        let service = service().await;
         // Opening a store may log a warning, for instance if `fsync` is off in PostgreSQL.
-        let node = service.node().await;
+        let node = node_at_commit(&service).await;
         drop(log::take());
         deliver(&node, "m1", "insert a").await;
         deliver(&node, "m1", "insert a").await;

@@ -4,10 +4,7 @@
 //! Each node has its own store, its own connections and no response in memory.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -24,28 +21,17 @@ use hapax::{
     key::Tenant,
 };
 use hapax_http::{ConflictOn as _, Idempotency, Json, Problem, RequestIds, Settings, Tx, problem};
-use hapax_postgres::Postgres;
 use hapax_sqlite::Sqlite;
-use hapax_testkit::{
-    clock::{ManualClock, seeded_random, system_clock},
-    postgres::Database,
-};
+use hapax_testkit::clock::{ManualClock, seeded_random, system_clock};
 use http::{HeaderValue, Request, StatusCode};
 use serde::Deserialize;
 
 use crate::{
     log,
     metrics::count,
+    parcels::{ID, INSERT, Runs, Service, TABLE, check},
     stage::{Sent, post_json, send},
 };
-
-const TABLE: &str = "CREATE TABLE parcel (id text PRIMARY KEY)";
-const INSERT: &str = "INSERT INTO parcel VALUES ($1)";
-/// The primary key of the table.
-const ID: &str = "parcel_pkey";
-
-/// How often the handlers have run.
-type Runs = Arc<AtomicUsize>;
 
 /// A parcel to be inserted, and how the handler ends.
 #[derive(Deserialize)]
@@ -53,12 +39,6 @@ struct Parcel {
     id: String,
     #[serde(default)]
     act: String,
-}
-
-/// A service on PostgreSQL.
-struct Service {
-    database: Database,
-    runs: Runs,
 }
 
 /// How the nodes of a test claim their keys.
@@ -70,23 +50,6 @@ enum Way {
 }
 
 impl Service {
-    async fn new() -> Self {
-        let service = Self {
-            database: Database::fresh().await,
-            runs: Runs::default(),
-        };
-        let store = service.store().await;
-        let made = store.migrate("test", &[(1, "parcel", TABLE)]).await;
-        made.unwrap();
-        service
-    }
-
-    async fn store(&self) -> Postgres {
-        let (clock, random) = (system_clock(), seeded_random(1));
-        let settings = hapax_postgres::Settings::new(self.database.url(), clock, random);
-        Postgres::open(settings).await.unwrap()
-    }
-
     async fn node(&self, way: Way) -> Router {
         self.node_with(way, |_| {}).await
     }
@@ -101,20 +64,11 @@ impl Service {
         };
         router(route, &self.runs)
     }
+}
 
-    fn runs(&self) -> usize {
-        self.runs.load(Ordering::SeqCst)
-    }
-
-    /// How many parcels, events and keys are committed.
-    async fn stored(&self) -> [i64; 3] {
-        const STORED: &str = "SELECT (SELECT count(*) FROM parcel),
-            (SELECT count(*) FROM hapax.outbox_event),
-            (SELECT count(*) FROM hapax.idempotency_key)";
-        let row = self.database.client().await.query_one(STORED, &[]).await;
-        let row = row.unwrap();
-        [row.get(0), row.get(1), row.get(2)]
-    }
+/// A service with keys.
+async fn service() -> Service {
+    Service::new("idempotency_key").await
 }
 
 fn settings(set: impl FnOnce(&mut Settings)) -> Settings {
@@ -143,6 +97,16 @@ async fn create(
     }
     let inserted = tx.execute(INSERT, &[&parcel.id]).await;
     tx.emit(NewEvent::json("parcel.created", &parcel.id))?;
+    if let Some(sql) = parcel.act.strip_prefix("run: ") {
+        for sql in sql.split(", ") {
+            tx.execute(sql, &[]).await?;
+        }
+        return Ok((StatusCode::CREATED, format!("run {run}")));
+    }
+    if let Some(sql) = parcel.act.strip_prefix("try: ") {
+        assert!(tx.execute(sql, &[]).await.is_err());
+        return Ok((StatusCode::CREATED, format!("run {run}")));
+    }
     match parcel.act.as_str() {
         "" => inserted.map(drop)?,
         "map" => inserted.map(drop).conflict_on(ID, problem::CONFLICT)?,
@@ -182,16 +146,9 @@ fn request(key: &str, id: &str, act: &str) -> Request<Body> {
     post_json("/parcels", key, &body)
 }
 
-#[track_caller]
-fn check(sent: &Sent, status: u16, idempotency: Option<&str>) {
-    let text = String::from_utf8_lossy(&sent.body);
-    assert_eq!(sent.status, status, "{text}");
-    assert_eq!(sent.idempotency(), idempotency, "{text}");
-}
-
 #[tokio::test]
 async fn a_new_key_runs_once_and_every_retry_on_another_node_replays() {
-    let service = Service::new().await;
+    let service = service().await;
     let first = ask(&service.node(Way::Optimistic).await, "k", "a", "").await;
     check(&first, 201, Some("stored"));
     assert_eq!((service.runs(), service.stored().await), (1, [1, 1, 1]));
@@ -207,7 +164,7 @@ async fn a_new_key_runs_once_and_every_retry_on_another_node_replays() {
 #[tokio::test]
 async fn whatever_the_handler_makes_of_the_first_execution_its_response_is_replayed() {
     for act in ["map", "ignore"] {
-        let service = Service::new().await;
+        let service = service().await;
         let first = ask(&service.node(Way::Optimistic).await, "k", "a", act).await;
         check(&first, 201, Some("stored"));
         let again = ask(&service.node(Way::Optimistic).await, "k", "a", act).await;
@@ -218,7 +175,7 @@ async fn whatever_the_handler_makes_of_the_first_execution_its_response_is_repla
 
 #[tokio::test]
 async fn another_payload_is_a_mismatch_and_leaves_nothing() {
-    let service = Service::new().await;
+    let service = service().await;
     let first = ask(&service.node(Way::Optimistic).await, "k", "a", "").await;
     check(&first, 201, Some("stored"));
     for act in ["", "refuse", "refuse at once", "reject", "fail"] {
@@ -230,7 +187,7 @@ async fn another_payload_is_a_mismatch_and_leaves_nothing() {
 
 #[tokio::test]
 async fn a_refusal_is_stored_without_its_effect_and_runs_once() {
-    let service = Service::new().await;
+    let service = service().await;
     for act in ["refuse", "refuse at once"] {
         let before = service.runs();
         let key = act.replace(' ', "-");
@@ -246,7 +203,7 @@ async fn a_refusal_is_stored_without_its_effect_and_runs_once() {
 /// A response that is not stored says nothing of the key, so the handler runs again under its claim.
 #[tokio::test]
 async fn a_response_that_is_not_stored_comes_from_a_run_that_has_claimed_the_key() {
-    let service = Service::new().await;
+    let service = service().await;
     let node = service.node(Way::Optimistic).await;
     for (act, status) in [("reject", 400), ("fail", 500), ("panic", 500)] {
         let before = service.runs();
@@ -256,6 +213,52 @@ async fn a_response_that_is_not_stored_comes_from_a_run_that_has_claimed_the_key
     }
     check(&ask(&node, "k", "a", "").await, 201, Some("stored"));
     assert_eq!(service.stored().await, [1, 1, 1]);
+}
+
+/// The statement is refused before it is sent, so a run in vain and a retry repeat nothing.
+#[tokio::test]
+async fn a_handler_that_would_end_its_transaction_is_a_final_error_and_commits_nothing() {
+    let service = service().await;
+    for way in [Way::Regular, Way::Pipelined, Way::Optimistic] {
+        let node = service.node(way).await;
+        for act in [
+            "run: COMMIT",
+            "run: ROLLBACK",
+            "try: END",
+            "try: commit and chain",
+        ] {
+            let refused = ask(&node, "k", "a", act).await;
+            refused.check_problem(500, "INTERNAL.statement");
+            assert_eq!(refused.json()["retryable"], false);
+            assert_eq!(refused.idempotency(), None);
+            assert_eq!(service.stored().await, [0, 0, 0], "{way:?}, {act}");
+        }
+    }
+    let savepoints = "run: SAVEPOINT s, INSERT INTO parcel VALUES ('b'), ROLLBACK TO s, RELEASE s";
+    for (number, way) in [Way::Regular, Way::Pipelined, Way::Optimistic]
+        .into_iter()
+        .enumerate()
+    {
+        let id = number.to_string();
+        let stored = ask(&service.node(way).await, &id, &id, savepoints).await;
+        check(&stored, 201, Some("stored"));
+    }
+    assert_eq!(service.stored().await, [3, 3, 3]);
+}
+
+#[test]
+fn a_handler_that_would_end_its_transaction_is_logged_once_with_its_statement() {
+    log::listen();
+    let run = async {
+        let service = service().await;
+        let node = service.node(Way::Optimistic).await;
+        drop(log::take());
+        ask(&node, "k", "a", "run: COMMIT").await;
+    };
+    drop(count(run));
+    let log = log::take();
+    assert_eq!(log.matches("the request failed").count(), 1, "{log}");
+    assert!(log.contains("COMMIT was not executed"), "{log}");
 }
 
 /// Reads the beginning of its body in its first run, and all of it in the second.
@@ -282,7 +285,7 @@ async fn weigh(
 #[tokio::test]
 async fn the_second_run_receives_the_whole_body() {
     const LENGTH: usize = 3 * 1024 * 1024 + 1;
-    let service = Service::new().await;
+    let service = service().await;
     let idempotency = Idempotency::new(service.store().await, settings(|_| {}));
     let operation = idempotency.operation("/parcels").body_max(LENGTH as u64);
     let node = router(post(operation.transaction(weigh)), &service.runs);
@@ -302,7 +305,7 @@ async fn the_second_run_receives_the_whole_body() {
 
 #[tokio::test]
 async fn a_failure_is_stored_where_that_is_asked() {
-    let service = Service::new().await;
+    let service = service().await;
     let store = |settings: &mut Settings| settings.on_failure = OnFailure::Store;
     let node = service.node_with(Way::Optimistic, store).await;
     let first = ask(&node, "k", "a", "fail").await;
@@ -313,7 +316,7 @@ async fn a_failure_is_stored_where_that_is_asked() {
 
 #[tokio::test]
 async fn a_request_that_is_probably_a_duplicate_claims_its_key_first() {
-    let service = Service::new().await;
+    let service = service().await;
     let node = service.node(Way::Optimistic).await;
     let attempt = async |number: &'static str, act: &str| {
         let mut request = request("k", "a", act);
@@ -334,7 +337,7 @@ async fn a_request_that_is_probably_a_duplicate_claims_its_key_first() {
 /// Otherwise a duplicate could be executed and forgotten during a run.
 #[tokio::test]
 async fn a_key_that_may_expire_during_a_run_is_claimed_with_the_first_statement() {
-    let service = Service::new().await;
+    let service = service().await;
     let brief = |settings: &mut Settings| settings.retention = settings.handler_max;
     let node = service.node_with(Way::Optimistic, brief).await;
     check(&ask(&node, "k", "a", "reject").await, 400, None);
@@ -345,7 +348,7 @@ async fn a_key_that_may_expire_during_a_run_is_claimed_with_the_first_statement(
 
 #[tokio::test]
 async fn a_service_that_fails_open_claims_before_the_handler_starts() {
-    let service = Service::new().await;
+    let service = service().await;
     let open = |settings: &mut Settings| settings.on_store_error = OnStoreError::Open;
     let node = service.node_with(Way::Optimistic, open).await;
     check(&ask(&node, "k", "a", "fail").await, 500, None);
@@ -356,7 +359,7 @@ async fn a_service_that_fails_open_claims_before_the_handler_starts() {
 
 #[tokio::test]
 async fn a_passed_deadline_is_a_timeout_and_stores_nothing() {
-    let service = Service::new().await;
+    let service = service().await;
     let node = service.node(Way::Optimistic).await;
     let mut late = request("k", "a", "hang");
     let millis = HeaderValue::from_static("300");
@@ -381,7 +384,7 @@ async fn of_a_hundred_requests_on_four_nodes_one_has_an_effect_and_all_get_its_r
             Way::Pipelined,
         ],
     ] {
-        let service = Service::new().await;
+        let service = service().await;
         let wait = |settings: &mut Settings| settings.wait = Duration::from_secs(30);
         let mut nodes = Vec::new();
         for way in ways {
@@ -418,7 +421,7 @@ async fn of_a_hundred_requests_on_four_nodes_one_has_an_effect_and_all_get_its_r
 fn a_claim_that_loses_is_counted_and_is_no_failure() {
     log::listen();
     let counted = count(async {
-        let service = Service::new().await;
+        let service = service().await;
         // Opening a store may log a warning, for instance if `fsync` is off in PostgreSQL.
         let nodes = [
             service.node(Way::Optimistic).await,
@@ -461,7 +464,7 @@ fn a_claim_that_loses_is_counted_and_is_no_failure() {
 fn a_handler_that_fails_under_its_claim_is_logged_once() {
     log::listen();
     let run = async {
-        let service = Service::new().await;
+        let service = service().await;
         let node = service.node(Way::Optimistic).await;
         drop(log::take());
         ask(&node, "k", "a", "fail").await;

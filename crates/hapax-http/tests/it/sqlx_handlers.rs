@@ -23,10 +23,14 @@ use hapax_testkit::{
 };
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
-use sqlx::PgPool;
+use sqlx::{Executor as _, PgPool};
 use tokio::sync::{Barrier, Semaphore};
 
-use crate::stage::{Sent, post_json, send};
+use crate::{
+    log,
+    metrics::count,
+    stage::{Sent, post_json, send},
+};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const TABLES: &str = "CREATE TABLE note (text text NOT NULL);
@@ -46,6 +50,32 @@ enum Act {
     Wait,
     /// Locks two rows in this order. The first two runs meet after their first row.
     Take([i32; 2]),
+    /// Ends its transaction with these statements, and responds with success.
+    End(End),
+    /// Ends its transaction, and refuses.
+    EndAndRefuse,
+    /// Begins a savepoint, and rolls back to it.
+    Savepoint,
+}
+
+/// Statements that end a transaction.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+enum End {
+    Commit,
+    CommitAndChain,
+    Rollback,
+    RollbackAndBegin,
+}
+
+impl End {
+    fn sql(self) -> &'static str {
+        match self {
+            Self::Commit => "COMMIT",
+            Self::CommitAndChain => "COMMIT AND CHAIN",
+            Self::Rollback => "ROLLBACK",
+            Self::RollbackAndBegin => "ROLLBACK; BEGIN",
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -85,6 +115,15 @@ async fn note(
             }
             take(&mut tx, second).await.map_err(store_error)?;
         }
+        Act::End(end) => execute(&mut tx, end.sql()).await.map_err(store_error)?,
+        Act::EndAndRefuse => {
+            execute(&mut tx, "COMMIT").await.map_err(store_error)?;
+            return Err(Problem::new(problem::CONFLICT));
+        }
+        Act::Savepoint => {
+            let sql = "SAVEPOINT s; INSERT INTO note VALUES ('undone'); ROLLBACK TO s";
+            execute(&mut tx, sql).await.map_err(store_error)?;
+        }
     }
     Ok((StatusCode::CREATED, text))
 }
@@ -93,6 +132,10 @@ async fn note(
 async fn write(tx: &mut sqlx::PgConnection, text: &str) -> Result<(), sqlx::Error> {
     let insert = sqlx::query("INSERT INTO note VALUES ($1)").bind(text);
     insert.execute(tx).await.map(drop)
+}
+
+async fn execute(tx: &mut sqlx::PgConnection, sql: &'static str) -> Result<(), sqlx::Error> {
+    tx.execute(sql).await.map(drop)
 }
 
 async fn take(tx: &mut sqlx::PgConnection, row: i32) -> Result<(), sqlx::Error> {
@@ -245,6 +288,50 @@ async fn a_refusal_is_stored_without_its_effect() {
     refused.check_problem(409, "CONFLICT.state");
     ask(&node, "k", Act::Refuse).await.check_replays(&refused);
     assert_eq!((stage.runs(), stage.effects().await), (1, [0, 0, 1]));
+}
+
+#[tokio::test]
+async fn a_handler_that_has_ended_its_transaction_is_a_final_error_and_has_no_stored_response() {
+    let stage = Stage::new().await;
+    let node = stage.node().await;
+    let mut notes = 0;
+    for (act, kept) in [
+        (Act::End(End::Commit), 1),
+        (Act::End(End::CommitAndChain), 1),
+        (Act::End(End::Rollback), 0),
+        (Act::End(End::RollbackAndBegin), 0),
+        (Act::EndAndRefuse, 1),
+    ] {
+        let ended = ask(&node, "k", act).await;
+        ended.check_problem(500, "INTERNAL");
+        assert_eq!(ended.json()["retryable"], false, "{act:?}");
+        assert_eq!(ended.idempotency(), None, "{act:?}");
+        // What the handler has committed cannot be undone, which is why no retry is asked for.
+        notes += kept;
+        assert_eq!(stage.effects().await, [notes, 0, 0], "{act:?}");
+    }
+    let ended = ask(&node, "", Act::End(End::Commit)).await;
+    ended.check_problem(500, "INTERNAL");
+    assert_eq!(stage.effects().await, [notes + 1, 0, 0]);
+    let stored = ask(&node, "k", Act::Savepoint).await;
+    assert_eq!(stored.idempotency(), Some("stored"));
+    assert_eq!(stage.effects().await, [notes + 2, 1, 1]);
+}
+
+#[test]
+fn a_handler_that_has_ended_its_transaction_is_logged_once() {
+    log::listen();
+    let run = async {
+        let stage = Stage::new().await;
+        let node = stage.node().await;
+        drop(log::take());
+        ask(&node, "k", Act::End(End::Commit)).await;
+    };
+    drop(count(run));
+    let log = log::take();
+    assert_eq!(log.matches("the request failed").count(), 1, "{log}");
+    let what = "a statement of the handler has ended the transaction";
+    assert!(log.contains(what), "{log}");
 }
 
 #[tokio::test]

@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use hapax_http::OperationLayer;
+use hapax_sqlite::Sqlite;
 use http::{Request, StatusCode};
 
 use crate::stage::{Sent, Stage, post_json, send};
@@ -47,6 +49,18 @@ async fn a_duplicate_is_asked_to_retry_when_the_first_takes_longer_than_the_wait
     assert_eq!(first.await.unwrap().idempotency(), Some("stored"));
     assert_eq!(stage.post("k", GATED).await.idempotency(), Some("replayed"));
     assert_eq!(stage.runs(), 1);
+}
+
+#[tokio::test]
+async fn an_operation_has_a_wait_of_its_own() {
+    let set = |layer: OperationLayer<Sqlite>| layer.wait(Duration::from_millis(20));
+    let stage = Stage::with(|it| it.wait = Duration::from_mins(1), set).await;
+    let first = tokio::spawn(sends(&stage, GATED));
+    stage.entered(1).await;
+    let second = stage.post("k", GATED).await;
+    second.check_problem(409, "CONFLICT.idempotency.in_progress");
+    stage.props.gate.add_permits(1);
+    first.await.unwrap();
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ SELECT tenant, operation, key, state, epoch, lease_until, recovery_point, respon
        resource_id,
        encode(fingerprint, 'hex') AS fingerprint, on_expired,
        octet_length(request)::int8 AS request_bytes, response_headers, response_body,
+       owner, recovery_data::text AS recovery_data,
        coalesce($4::timestamptz, clock_timestamp()) AS at, xmin::text::int8 AS xmin,
        (extract(epoch FROM created_at) / 0.000001)::int8 AS micros
 FROM hapax.idempotency_key

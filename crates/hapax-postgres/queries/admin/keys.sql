@@ -40,7 +40,7 @@ WITH looked AS MATERIALIZED (
                    response_status, octet_length(response_body)::int8 AS body_bytes, created_at,
                    completed_at, expires_at, resource_id, fingerprint
             FROM hapax.idempotency_key
-            WHERE $11::text = 'in_progress' AND state = 'in_progress'
+            WHERE $11::text = 'in_progress' AND state = 'in_progress' AND on_expired <> ''
             ORDER BY lease_until DESC
             LIMIT $10::int8
         )

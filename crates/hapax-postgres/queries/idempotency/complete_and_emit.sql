@@ -1,5 +1,5 @@
 -- Stores the response and appends one event in one statement, which is the most common end of a
--- transaction.
+-- transaction. It must be open: see session/require_open.
 -- Only here: the SQLite store has no round trips to save.
 WITH completed AS (
     INSERT INTO hapax.idempotency_key
@@ -9,6 +9,12 @@ WITH completed AS (
            $9::text, coalesce($11::timestamptz, now()), at,
            at + $10::int8 * interval '1 millisecond', $12::text
     FROM (SELECT coalesce($11::timestamptz, clock_timestamp()) AS at) AS clock
+    WHERE (CASE
+              WHEN current_setting('transaction_deferrable')
+                      <> current_setting('default_transaction_deferrable')
+                  OR current_setting('hapax.transaction', true) = 'open' THEN 'on'
+              ELSE 'a statement has ended the transaction'
+          END)::bool
 )
 INSERT INTO hapax.outbox_event
     (shard, event_id, type, tenant, aggregate_type, aggregate_id, sequence, payload, headers,

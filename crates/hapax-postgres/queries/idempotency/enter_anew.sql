@@ -1,14 +1,14 @@
 -- Claims a key whose row has expired, for a phased request, unless another transaction is using the
 -- key. The epoch continues, so that an owner of the old row is not mistaken for the owner of the
--- new one.
+-- new one. The new owner is the identity of this attempt ($11), as in enter.
 UPDATE hapax.idempotency_key SET
     fingerprint = $4::bytea,
     state = 'in_progress',
     epoch = epoch + 1,
     entered_epoch = epoch + 1,
-    owner = NULL,
+    owner = $11::text,
     lease_until = at + $5::int8 * interval '1 millisecond',
-    recovery_point = NULL,
+    recovery_point = $10::text,
     recovery_data = NULL,
     request = $6::bytea,
     response_status = NULL,

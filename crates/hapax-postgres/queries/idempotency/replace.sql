@@ -1,5 +1,6 @@
 -- Stores the response over a row that had expired when the key was claimed. If the row has not
--- expired, its new epoch is null here, which fails the transaction.
+-- expired, its new epoch is null here, which fails the transaction. The transaction must be open: see
+-- session/require_open.
 -- Only here: the single writer of SQLite does not need to check the row again.
 INSERT INTO hapax.idempotency_key AS old
     (tenant, operation, key, fingerprint, state, response_status, response_headers, response_body,
@@ -8,6 +9,12 @@ SELECT $1::text, $2::text, $3::text, $4::bytea, $5::text, $6::int2, $7::bytea, $
        coalesce($11::timestamptz, now()), at, at + $10::int8 * interval '1 millisecond',
        $12::text
 FROM (SELECT coalesce($11::timestamptz, clock_timestamp()) AS at) AS clock
+WHERE (CASE
+          WHEN current_setting('transaction_deferrable')
+                  <> current_setting('default_transaction_deferrable')
+              OR current_setting('hapax.transaction', true) = 'open' THEN 'on'
+          ELSE 'a statement has ended the transaction'
+      END)::bool
 ON CONFLICT (key, operation, tenant) DO UPDATE SET
     fingerprint = excluded.fingerprint,
     state = excluded.state,

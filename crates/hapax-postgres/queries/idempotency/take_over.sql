@@ -6,7 +6,7 @@ WITH judged AS (
 ), lapsed AS MATERIALIZED (
     SELECT tenant, operation, key, at
     FROM hapax.idempotency_key, judged
-    WHERE state = 'in_progress'
+    WHERE state = 'in_progress' AND on_expired <> ''
       AND lease_until <= at - $3::int8 * interval '1 millisecond'
       AND lease_until
           <= at - ($3::int8 << least(epoch - 1, $4::int8)::int) * interval '1 millisecond'

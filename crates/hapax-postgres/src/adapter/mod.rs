@@ -26,7 +26,7 @@ use hapax::{
     inbox::Acceptance,
     key::Tenant,
     limits::{RETENTION_MAX, WAIT},
-    outbox::{EventError, seal},
+    outbox::{EventCheck, EventError, seal},
     store::{ClaimOutcome, StoreError},
 };
 
@@ -39,6 +39,8 @@ pub struct Origin<'a> {
     pub tenant: Option<&'a Tenant>,
     /// Headers, over which the event's own win.
     pub context: Option<&'a Headers>,
+    /// The check of the event; the settings of a store do not apply here.
+    pub check: Option<&'a EventCheck>,
 }
 
 impl<'a> From<&'a Claim> for Origin<'a> {
@@ -46,6 +48,7 @@ impl<'a> From<&'a Claim> for Origin<'a> {
         Self {
             tenant: Some(&claim.scope.tenant),
             context: Some(&claim.context),
+            check: None,
         }
     }
 }
@@ -147,6 +150,9 @@ impl Emission {
         // The database gives the event its id and its moment.
         let (at, random) = (Timestamp::from_millis(0), Random::new(|| 0));
         let sealed = seal(event.clone(), origin.tenant, context, at, &random)?;
+        if let Some(check) = origin.check {
+            check.check(&sealed)?;
+        }
         event.headers = sealed.headers;
         Ok(Self {
             headers: serde_json::to_string(&event.headers).expect("texts can be written as JSON"),

@@ -86,8 +86,6 @@ impl AuditAdmin for Postgres {
                 outcome: row.get("outcome"),
             })
             .collect();
-        let next = items.last().filter(|_| items.len() == limit);
-        let next = next.map(|entry| entry.id.to_string());
-        Ok(Page { items, next })
+        Ok(Page::up_to(limit, items, |it| it.id.to_string()))
     }
 }

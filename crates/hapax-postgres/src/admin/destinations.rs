@@ -52,9 +52,7 @@ impl DestinationAdmin for Postgres {
         let params: [&dyn Param; 3] = [&after, &tenant, &count];
         let found = self.ask(query!("admin/declarations"), &params).await?;
         let items: Vec<Declared> = found.iter().map(declared).collect();
-        let next = items.last().filter(|_| items.len() == limit);
-        let next = next.map(|it| it.name.clone());
-        Ok(Page { items, next })
+        Ok(Page::up_to(limit, items, |it| it.name.clone()))
     }
 
     async fn declaration(&self, actor: &Actor, name: &str) -> Result<Declared, AdminError> {

@@ -233,7 +233,10 @@ fn only(position: i64, filter: &EventFilter) -> (i64, i64) {
 
 /// The positions between which the events of a filter's window of time are, after the filter's
 /// position.
-async fn window(store: &Postgres, filter: &EventFilter) -> Result<(i64, i64), StoreError> {
+pub(super) async fn window(
+    store: &Postgres,
+    filter: &EventFilter,
+) -> Result<(i64, i64), StoreError> {
     let mut bounds = (i64::MIN, i64::MAX);
     if let Some(since) = filter.since {
         let since = since.as_millis().saturating_sub(millis(RequestSeek::SKEW));

@@ -106,9 +106,7 @@ impl JobAdmin for Postgres {
         let params: [&dyn Param; 5] = [&before, &tenant, &destination, &state, &count];
         let found = self.ask(query!("admin/jobs"), &params).await?;
         let items: Vec<Job> = found.iter().map(job).collect::<Result<_, _>>()?;
-        let next = items.last().filter(|_| items.len() == limit);
-        let next = next.map(|it| it.id.to_string());
-        Ok(Page { items, next })
+        Ok(Page::up_to(limit, items, |it| it.id.to_string()))
     }
 
     async fn cancel_job(&self, actor: &Actor, id: i64) -> Result<(), AdminError> {

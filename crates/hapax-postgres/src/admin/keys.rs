@@ -8,8 +8,9 @@ use bytes::Bytes;
 use hapax::{
     Timestamp,
     admin::{
-        Actor, AdminError, Cursor, KeyAdmin, KeyFilter, KeyRecord, KeyState, KeySummary,
-        KeyVersion, NoKeyVersion, PAGE_MAX, Page, StoredKey, check_reason, key_tenant, only_key,
+        Actor, AdminError, Cursor, KeyAdmin, KeyDecision, KeyFilter, KeyRecord, KeyState,
+        KeySummary, KeyVersion, NoKeyVersion, PAGE_MAX, Page, StoredKey, check_reason, key_tenant,
+        only_key,
     },
     idempotency::StoredResponse,
     key::{IdempotencyKey, Tenant},
@@ -18,7 +19,7 @@ use hapax::{
 };
 use tokio_postgres::Row;
 
-use super::{filters::word, pagination, purge};
+use super::{decide_key, filters::word, pagination, purge};
 use crate::{
     delivery::settle::text,
     error::corrupt,
@@ -90,6 +91,14 @@ impl KeyAdmin for Postgres {
         let wrong = |error: NoKeyVersion| AdminError::invalid("version", error.to_string());
         let key = self.key(actor, tenant, operation, key).await?.summary;
         purge::purge(self, actor, &key, version.map_err(wrong)?, reason).await
+    }
+
+    async fn decide_key(&self, actor: &Actor, decision: &KeyDecision) -> Result<(), AdminError> {
+        let version = decision.check()?;
+        let (tenant, operation) = (decision.tenant.as_deref(), decision.operation.as_str());
+        let key = self.key(actor, tenant, operation, &decision.key);
+        let key = key.await?.summary;
+        decide_key::decide(self, actor, &key, version, decision).await
     }
 }
 
@@ -231,6 +240,10 @@ pub(super) fn record(row: &Row, keyring: &Keyring) -> Result<Found, StoreError> 
     let stored = StoredKey {
         on_expired: row.get("on_expired"),
         version: version.to_string(),
+        owner: row.get("owner"),
+        recovery_data: row
+            .get::<_, Option<String>>("recovery_data")
+            .map(Bytes::from),
         request_bytes: row
             .get::<_, Option<i64>>("request_bytes")
             .map(i64::unsigned_abs),

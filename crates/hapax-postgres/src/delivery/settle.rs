@@ -18,6 +18,7 @@ use std::collections::HashSet;
 
 use hapax::{
     delivery::{Checkpoint, Settlement, positions},
+    operational::Occurrence,
     store::StoreError,
 };
 use tokio_postgres::Row;
@@ -25,6 +26,7 @@ use tokio_postgres::Row;
 use crate::{
     connection::{Link, Ready},
     delivery::{pipeline_failed, sweep},
+    operational,
     outbox::is_refused,
     postgres::Postgres,
     query,
@@ -45,6 +47,7 @@ pub(crate) async fn settle(
     let mut session = store.session().await?;
     let seen = Seen::of(settlement);
     let asked = Seen::sql(&seen);
+    let reported = operational::sealed(store, Occurrence::of_settlement(settlement));
     let ready = async |link: &Link| {
         let statements = Statements::ready(link).await?;
         Ok((statements, link.ready_all(&asked).await?))
@@ -54,7 +57,8 @@ pub(crate) async fn settle(
         Ok((statements, asks)) => {
             store.settings().failpoints.hit("postgres.commit.before");
             let seen = (&*asks, &*seen);
-            write(store, &mut session, &statements, seen, settlement).await
+            let effects = Effects::of(settlement, &reported, store.now());
+            write(store, &mut session, &statements, seen, settlement, &effects).await
         }
         Err(flight) => Err(flight.into()),
     };
@@ -129,6 +133,7 @@ struct Statements {
     attempt: Ready,
     arrival: Ready,
     disable: Ready,
+    emit: Ready,
 }
 
 impl Statements {
@@ -145,6 +150,7 @@ impl Statements {
             query!("delivery/attempt"),
             query!("delivery/arrival"),
             query!("delivery/disable"),
+            query!("outbox/emit"),
         ];
         let [
             epoch,
@@ -158,6 +164,7 @@ impl Statements {
             attempt,
             arrival,
             disable,
+            emit,
         ] = link.ready(sql).await?;
         Ok(Self {
             epoch,
@@ -171,6 +178,7 @@ impl Statements {
             attempt,
             arrival,
             disable,
+            emit,
         })
     }
 }
@@ -182,6 +190,7 @@ async fn write(
     statements: &Statements,
     (asked, seen): (&[Ready], &[Seen<'_>]),
     settlement: &Settlement,
+    effects: &Effects<'_>,
 ) -> Result<Option<Written>, StoreError> {
     let (start, now) = (store.begin_read_committed(), store.now());
     let destination = settlement.destination.as_str();
@@ -214,7 +223,6 @@ async fn write(
     // The statement of the checkpoint comes after that of the epoch, the query whether the
     // settlement was written before (if it is sent), and the queries for the events that were read.
     let asked = 2 + usize::from(asks) + seen.len();
-    let effects = Effects::of(settlement, now);
     let effects = effects.params();
     let results = session.pipeline_from(Some(&start), |link: &Link| -> Vec<QueuedStatement<'_>> {
         let mut queued: Vec<QueuedStatement<'_>> =

@@ -14,30 +14,27 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::Arc,
     time::Duration,
 };
 
 use futures_util::{StreamExt, stream};
 use hapax::{
-    group::Waiting,
     idempotency::{Taken, evaluate_claim},
+    key::Scope,
     store::ClaimOutcome,
 };
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::Instant,
-};
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tokio_postgres::{Row, error::SqlState};
 
 use crate::{
     connection::QueryError,
     emit::Columns,
     error::unavailable,
-    idempotency::{parts, record, retention},
+    groups::Grouped,
+    idempotency::{parts, record, retention, scope_of},
     member::{LEAST, Member},
     payload_lock::payload_lock,
-    postgres::{Handle, Postgres},
+    postgres::Postgres,
     query,
     session::{PipelineError, QueuedStatement, Session},
     single_shot::{alone, resolved, until},
@@ -62,47 +59,27 @@ const CLAIM: usize = 1;
 /// The place of a failure to prepare the statements of the members: nothing was sent.
 const PREPARING: usize = usize::MAX;
 
-/// Writes groups until the store is dropped or closed.
-pub(crate) async fn dispatch(store: Handle, mut waiting: Waiting<Member>, lanes: usize) {
-    let lanes = Arc::new(Semaphore::new(lanes.max(1)));
-    // The lane is acquired first: requests that arrive while all lanes are in use join the next
-    // group.
-    while let Ok(lane) = Arc::clone(&lanes).acquire_owned().await {
-        let Some(first) = waiting.first().await else {
-            break;
-        };
-        let Some(store) = store.upgrade() else { break };
-        let (members, apart) = gather(first, &mut waiting);
-        for member in apart {
-            let store = store.clone();
-            tokio::spawn(async move { alone(&store, member, None).await });
-        }
-        tokio::spawn(async move { write(&store, members, lane).await });
+impl Grouped for Member {
+    fn scope(&self) -> &Scope {
+        &self.claim.scope
     }
-}
 
-/// Takes the waiting requests. Requests with the same key as another member are returned
-/// separately.
-fn gather(first: Member, waiting: &mut Waiting<Member>) -> (Vec<Member>, Vec<Member>) {
-    let members_max = waiting.members();
-    let (mut members, mut apart) = (Vec::new(), Vec::new());
-    let mut scopes = HashSet::new();
-    let mut next = Some(first);
-    while let Some(member) = next {
-        if member.is_wanted() {
-            if scopes.insert(member.claim.scope.clone()) {
-                members.push(member);
-            } else {
-                apart.push(member);
-            }
-        }
-        next = if members.len() + apart.len() < members_max {
-            waiting.another()
-        } else {
-            None
-        };
+    fn is_wanted(&self) -> bool {
+        self.takes_turn()
     }
-    (members, apart)
+
+    /// The statements of a group are bounded by its deadline, not by their size.
+    fn bytes(&self) -> usize {
+        0
+    }
+
+    async fn write(store: Postgres, members: Vec<Self>, lane: OwnedSemaphorePermit) {
+        write(&store, members, lane).await;
+    }
+
+    async fn alone(store: Postgres, member: Self) {
+        alone(&store, member, None).await;
+    }
 }
 
 /// The result of a member whose group was committed.
@@ -436,11 +413,6 @@ impl<'a> Group<'a> {
             failed
         })
     }
-}
-
-/// The scope of a key's row.
-fn scope_of(row: &Row) -> [&str; 3] {
-    [row.get("tenant"), row.get("operation"), row.get("key")]
 }
 
 /// The keys of a group as the columns of one statement.

@@ -29,7 +29,8 @@ use crate::{
     commit_recovery::{self, IfAbsent},
     connection::QueryError,
     emit::Columns,
-    error::{lost, own_error, store_error, unavailable},
+    ending_keyword::ending_keyword,
+    error::{ends_transaction, lost, own_error, store_error, unavailable},
     idempotency::{Held, ResponseColumns},
     member::Member,
     postgres::Postgres,
@@ -51,9 +52,20 @@ pub(crate) async fn run(
         response,
         deadline,
     } = planned;
+    // It would commit the keys of its whole group without the statements that follow it.
+    let mut texts = statements.iter().map(|statement| &statement.sql);
+    if let Some(keyword) = texts.find_map(|sql| ending_keyword(sql)) {
+        return Err(ends_transaction(keyword));
+    }
     let mut draft = Draft::of(&mut claim);
     for event in events {
-        draft.seal(event, store.clock(), store.random(), store.keyring())?;
+        draft.seal(
+            event,
+            store.clock(),
+            store.random(),
+            store.keyring(),
+            store.event_check(),
+        )?;
     }
     let stored = ResponseColumns::of(store.keyring(), &claim.scope, &response)?;
     let (reply, outcome) = oneshot::channel();

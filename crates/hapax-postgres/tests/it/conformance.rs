@@ -1,7 +1,7 @@
 //! The conformance suite of stores, run against this store over the connection type that the
 //! environment selects.
 
-use hapax::{Clock, Random};
+use hapax::{Clock, Random, operational::OperationalEvents};
 use hapax_postgres::{Migration, Postgres, Settings, Statement, Tx, Value};
 use hapax_testkit::{
     events::keyring,
@@ -58,13 +58,13 @@ pub(crate) struct Server<const POOLED: bool = false, const ENCRYPTED: bool = fal
     pub(crate) reached: Reached,
 }
 
-impl<const POOLED: bool, const ENCRYPTED: bool> StoreUnderTest for Server<POOLED, ENCRYPTED> {
-    type Store = Postgres;
-
-    async fn fresh(clock: Clock, random: Random) -> Self {
+impl<const POOLED: bool, const ENCRYPTED: bool> Server<POOLED, ENCRYPTED> {
+    /// A fresh store that emits these operational events.
+    pub(crate) async fn opened(clock: Clock, random: Random, events: OperationalEvents) -> Self {
         let way = if POOLED { Way::Pooled } else { Way::asked() };
         let reached = Reached::fresh(way).await;
         let mut settings = reached.settings(clock, random);
+        settings.operational_events = events;
         if ENCRYPTED {
             settings.keyring = keyring(&[1]);
         }
@@ -73,6 +73,14 @@ impl<const POOLED: bool, const ENCRYPTED: bool> StoreUnderTest for Server<POOLED
             settings,
             reached,
         }
+    }
+}
+
+impl<const POOLED: bool, const ENCRYPTED: bool> StoreUnderTest for Server<POOLED, ENCRYPTED> {
+    type Store = Postgres;
+
+    async fn fresh(clock: Clock, random: Random) -> Self {
+        Self::opened(clock, random, OperationalEvents::none()).await
     }
 
     async fn reopen(self) -> Self {

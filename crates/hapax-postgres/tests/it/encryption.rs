@@ -203,6 +203,7 @@ fn entry(key: &str) -> Entry {
         claim: claim(key),
         lease: Duration::from_secs(5),
         request: Some(Bytes::from_static(CARD.as_bytes())),
+        recovery_point: None,
     }
 }
 

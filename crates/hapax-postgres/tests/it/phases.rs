@@ -7,12 +7,12 @@ use hapax::{
     event::Headers,
     idempotency::Taken,
     phases::{Entry, Ownership},
-    store::{ClaimOutcome, Effect, Phases, StoreError, Transaction},
+    store::{ClaimOutcome, Effect, KeyMaintenance, Phases, StoreError, Transaction},
 };
 use hapax_postgres::{Postgres, Tx};
 use hapax_testkit::{
     assert_matches,
-    events::{claim, event, fingerprint, response},
+    events::{RETENTION, claim, event, fingerprint, response},
     proxy::{Deed, Moment, Proxy},
 };
 
@@ -150,6 +150,35 @@ async fn a_finished_key_keeps_no_request() {
     assert_eq!(here.count(requests).await, 0);
 }
 
+#[tokio::test]
+async fn a_response_whose_commit_was_lost_is_stored_once() {
+    let here = Fixture::new().await;
+    let proxy = Proxy::to_postgres(here.database.address());
+    let node = settings(&proxy.url(&here.database.url()));
+    let node = Postgres::open(node).await.unwrap();
+    for (deed, is_committed) in [(Deed::CutBefore, false), (Deed::CutAfter, true)] {
+        let owner = own(&here, Duration::from_mins(1)).await;
+        let trap = proxy.once(Moment::containing("WITH finished AS"), deed);
+        let lost = node.finish(&owner, &response("done")).await;
+        assert_matches!(lost, Err(StoreError::Unavailable { .. }), "{deed:?}");
+        assert_eq!(trap.count(), 1, "{deed:?}");
+        // The owner tries again. If its response is stored, the key is not its own any more.
+        let again = node.finish(&owner, &response("done")).await;
+        if is_committed {
+            assert_matches!(again, Err(StoreError::Fenced), "{deed:?}");
+        } else {
+            assert_eq!(again.unwrap(), RETENTION, "{deed:?}");
+        }
+        let told = here.store.enter(entry(Duration::ZERO)).await.unwrap();
+        let ClaimOutcome::Taken(Taken::Replay { response: told, .. }) = told else {
+            panic!("expected a replay, got {told:?}");
+        };
+        assert_eq!(told, response("done"), "{deed:?}");
+        assert!(here.store.forget(&owner.scope).await.unwrap());
+    }
+    here.idle().await;
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Ending {
     Commit,
@@ -172,6 +201,7 @@ fn entry(lease: Duration) -> Entry {
         claim: claim("k"),
         lease,
         request: None,
+        recovery_point: None,
     }
 }
 

@@ -121,6 +121,12 @@ const MANY: &str = "
     SELECT id, 'a', 'forward', 'done', '', '', 1, now(), now() FROM hapax.saga;
     INSERT INTO hapax.saga_signal (saga, name, payload, received_at)
     SELECT id, 'a', '', now() FROM hapax.saga;
+    INSERT INTO hapax.poll_endpoint
+        (name, tenant, all_tenants, types, token, secret, frontier, created_at, created_by)
+    SELECT 'p' || number, 't', false, '[]', sha256(number::text::bytea), sha256(''), 0, now(), 'o'
+    FROM generate_series(1, 20000) AS number;
+    INSERT INTO hapax.poll_previous_token (endpoint, token, valid_until)
+    SELECT name, token, now() FROM hapax.poll_endpoint;
     ANALYZE";
 
 macro_rules! hot {
@@ -130,6 +136,7 @@ macro_rules! hot {
 }
 
 const HOT: &[(&str, &str)] = hot!(
+    "idempotency/enter_and_finish_all"
     "outbox/read"
     "outbox/read_late"
     "outbox/purge"
@@ -137,6 +144,8 @@ const HOT: &[(&str, &str)] = hot!(
     "inbox/find"
     "inbox/processed"
     "inbox/purge"
+    "poll/find"
+    "poll/find_by_token"
     "delivery/epoch"
     "delivery/is_written"
     "delivery/due"
@@ -185,7 +194,38 @@ const HOT: &[(&str, &str)] = hot!(
     "admin/lately"
 );
 
-async fn check_plan(plain: &Client, name: &str, sql: &str) {
+/// Statements about keys in progress, of which each is found by its name.
+const OF_ONE_KEY: &[(&str, &str)] = hot!(
+    "idempotency/advance"
+    "idempotency/enter"
+    "idempotency/enter_and_finish_all"
+    "idempotency/enter_anew"
+    "idempotency/find"
+    "idempotency/find_attempt"
+    "idempotency/finish"
+    "idempotency/release"
+    "idempotency/release_attempt"
+    "idempotency/renew"
+    "idempotency/resume"
+);
+
+/// In a new database all indexes are small. A connection keeps a plan that it makes then, and the index
+/// of keys in progress would be read from one end to the other for each key.
+#[tokio::test]
+async fn a_key_is_found_by_the_primary_key_in_a_database_without_rows() {
+    let fixture = Fixture::new().await;
+    for (name, sql) in OF_ONE_KEY {
+        let steps = generic_plan(&fixture.plain, sql).await.join("\n");
+        assert!(steps.contains("idempotency_key_pkey"), "{name}:\n{steps}");
+        assert!(
+            !steps.contains("idempotency_key_lapses"),
+            "{name}:\n{steps}"
+        );
+    }
+}
+
+/// The plan of a statement for any values.
+async fn generic_plan(plain: &Client, sql: &str) -> Vec<String> {
     let types = plain.prepare(sql).await.unwrap();
     let count = types.params().len();
     let nulls = vec!["NULL"; count].join(", ");
@@ -199,6 +239,11 @@ async fn check_plan(plain: &Client, name: &str, sql: &str) {
     let explain = format!("EXPLAIN (COSTS OFF) EXECUTE hot{arguments}");
     let steps = lines(plain, &explain).await;
     plain.batch_execute("DEALLOCATE hot").await.unwrap();
+    steps
+}
+
+async fn check_plan(plain: &Client, name: &str, sql: &str) {
+    let steps = generic_plan(plain, sql).await;
     let small = [
         "lease",
         "declaration",

@@ -7,8 +7,10 @@
 
 mod node;
 mod read;
+mod span;
 mod layers;
 
 pub use layers::{Given, Layers, variable};
 pub use node::{Leaf, Node, Origin};
 pub use read::{Wrong, did_you_mean};
+pub use span::Span;

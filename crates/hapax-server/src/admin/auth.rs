@@ -1,7 +1,7 @@
 //! Authentication: a bearer token with every request.
 //!
 //! Without configured tokens every process on the same machine is allowed. Web pages in a browser
-//! on it are not, whatever host name they use for the address, and neither are requests through a
+//! on it are not, with any host name for the address, and neither are requests through a
 //! proxy on it. Roles and tenants of tokens are defined in `hapax_console`, which uses the same
 //! tokens.
 

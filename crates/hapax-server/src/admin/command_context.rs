@@ -5,6 +5,7 @@ use std::{
     fs,
     io::{self, BufRead as _, Write as _},
     os::unix::fs::MetadataExt as _,
+    sync::Arc,
     time::Duration,
 };
 
@@ -12,16 +13,19 @@ use hapax::{
     admin::{Actor, Admin, AdminError, DestinationIndex, Job, Page, Ran},
     mask::Mask,
 };
+use hapax_sinks::endpoints::TenantEndpoints;
 use serde::Serialize;
 use tokio::time::sleep;
 
 use super::{
-    Declare, Keys, ListQuery, Many,
+    Declare, ListQuery, Many,
     jobs::{Act, begin, count},
+    keys_of,
 };
 use crate::{
     command::{Context, Failure},
     config::Config,
+    endpoints::operations_of,
     output::{self, FAILED, NOT_FOUND, Output, REFUSED, USAGE},
 };
 
@@ -32,6 +36,9 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(crate) struct CommandContext {
     pub(crate) actor: Actor,
     pub(crate) declare: Declare,
+    pub(crate) endpoints: TenantEndpoints,
+    /// Maximum number of deliveries that wait for an endpoint.
+    pub(crate) waiting_max: u32,
     pub(crate) mask: Mask,
     /// The kinds of the sinks of the configuration, by destination.
     pub(crate) sinks: BTreeMap<String, String>,
@@ -68,9 +75,12 @@ pub(crate) struct How {
 impl CommandContext {
     /// Opens the configured store. The actor is the user who runs this process.
     pub(crate) async fn open(context: &Context) -> Result<Self, Failure> {
-        let keys = Keys::of(&context.config)?;
+        let keys = keys_of(&context.config)?;
         let admin = context.admin().await?;
+        let endpoints = operations_of(Arc::clone(&admin), &context.config, keys.clone())?;
         Ok(Self {
+            endpoints,
+            waiting_max: context.config.endpoints.waiting,
             declare: Declare::new(admin, &context.config, keys),
             actor: Actor::new(user()),
             mask: Mask::with(&context.config.admin.mask),

@@ -2,10 +2,9 @@
 //! the declaration that is in effect.
 //!
 //! The API and the command line both use these functions. A secret that was stored is never shown
-//! again: it is printed as `***`. `***` in a change means the stored secret, as long as the rest of
-//! the sink is unchanged. If, for example, the URL changes, the secret has to be given again;
-//! otherwise an operator who does not know the secret could have it sent to a server of their
-//! choice.
+//! again: it is printed as `***`. `***` in a change means the stored secret, as long as no setting
+//! changes that decides where the secret is sent, such as a URL. Otherwise the secret has to be given
+//! again, so that an operator who does not know it cannot have it sent to a server of their choice.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,9 +14,10 @@ use hapax::{
     },
     delivery::Start,
 };
+use hapax_sinks::endpoints::{Keys, Secrets};
 use serde_json::Value;
 
-use super::{Keys, encryption::Secrets, watch::spec_of};
+use super::watch::spec_of;
 use crate::{
     config::Config,
     destination::{NetworkPolicy, Spec, SpecError, Written},
@@ -156,21 +156,39 @@ impl Declare {
         Ok((spec.to_json().to_string(), sealed))
     }
 
-    /// The secrets that a change keeps: all of them if the rest of the sink is unchanged, none
-    /// otherwise.
+    /// The stored secrets, if a change keeps one of them. Fails if the change would send them to another
+    /// receiver.
     fn kept(&self, old: &Declared, json: &Value) -> Result<Secrets, AdminError> {
-        let text = old.spec.as_deref().unwrap_or("{}");
-        let before: Value = serde_json::from_str(text).unwrap_or_default();
         let mut after = Spec::read(json)?;
-        // Checked before any file or variable that the declaration names is read.
         after.check(&old.name, Written::AtRunTime(&self.reach))?;
-        after.take_secrets()?;
-        if after.to_json()["sink"] != before["sink"] {
+        let Some(kept) = after.kept_secret() else {
             return Ok(Secrets::new());
-        }
+        };
         let opened = self.keys.open(&old.name, old.sealed.as_deref());
-        opened.map_err(|problem| AdminError::invalid("sink", format!("its secrets {problem}")))
+        let secrets = opened
+            .map_err(|problem| AdminError::invalid("sink", format!("its secrets {problem}")))?;
+        let Some(before) = whole(old, &secrets) else {
+            return Ok(Secrets::new());
+        };
+        match after.sink.changed_address(&before.sink) {
+            None => Ok(secrets),
+            Some(setting) => {
+                let problem = format!(
+                    "has to be given again, because {setting} changes: *** keeps a secret for the \
+                     same address only"
+                );
+                Err(AdminError::invalid(kept, problem))
+            }
+        }
     }
+}
+
+/// The stored declaration with its secrets; `None` if it cannot be read, or if one of them is missing.
+fn whole(declared: &Declared, secrets: &Secrets) -> Option<Spec> {
+    let json: Value = serde_json::from_str(declared.spec.as_deref()?).ok()?;
+    let mut spec = Spec::read(&json).ok()?;
+    spec.put_secrets(secrets).ok()?;
+    Some(spec)
 }
 
 /// Refuses a start in the future. A change is not checked: it keeps the start, and the clock of this

@@ -6,12 +6,13 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use hapax::admin::{Destination, Job, Page};
-use hapax_http::{Json, Path, Problem};
+use hapax_http::{Json, Path, Problem, extract::from_json};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 use utoipa::ToSchema;
 
 use super::{AdminApi, auth::Caller};
+use crate::destination::DistinctNames;
 
 /// A new destination.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -21,7 +22,7 @@ pub(super) struct Create {
     name: String,
     /// The declaration, as in the configuration file.
     #[schema(value_type = crate::destination::Spec)]
-    spec: Value,
+    spec: Box<RawValue>,
 }
 
 /// A change of a destination.
@@ -31,10 +32,17 @@ pub(super) struct Change {
     /// The version that the change is based on. If the destination is at another version by now,
     /// the response is 409.
     version: i64,
-    /// The new declaration. A secret that is given as `***` keeps its value if the rest of the sink
-    /// is unchanged.
+    /// The new declaration. A secret that is given as `***` keeps its value, unless a setting changes
+    /// that decides where it is sent, such as a URL.
     #[schema(value_type = crate::destination::Spec)]
-    spec: Value,
+    spec: Box<RawValue>,
+}
+
+/// A declaration in which no member appears twice.
+fn read(spec: &RawValue) -> Result<Value, Problem> {
+    let json = spec.get().as_bytes();
+    from_json::<DistinctNames>(json)?;
+    from_json(json)
 }
 
 /// Lists all destinations.
@@ -70,11 +78,8 @@ pub(super) async fn create(
     caller: Caller,
     Json(body): Json<Create>,
 ) -> Result<Response, Problem> {
-    let made = admin
-        .0
-        .declare
-        .create(&caller.actor, &body.name, &body.spec)
-        .await?;
+    let (declare, spec) = (&admin.0.declare, read(&body.spec)?);
+    let made = declare.create(&caller.actor, &body.name, &spec).await?;
     Ok((StatusCode::CREATED, Json(made)).into_response())
 }
 
@@ -89,12 +94,9 @@ pub(super) async fn change(
     Path(name): Path<String>,
     Json(body): Json<Change>,
 ) -> Result<Json<Destination>, Problem> {
-    let declare = &admin.0.declare;
-    Ok(Json(
-        declare
-            .change(&caller.actor, &name, body.version, &body.spec)
-            .await?,
-    ))
+    let (declare, spec) = (&admin.0.declare, read(&body.spec)?);
+    let changed = declare.change(&caller.actor, &name, body.version, &spec);
+    Ok(Json(changed.await?))
 }
 
 /// Removes a destination. A job deletes its parked deliveries and dead letters.

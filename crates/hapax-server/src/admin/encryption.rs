@@ -1,99 +1,34 @@
-//! Encryption of stored secrets with the keys of the configuration.
-//!
-//! The ciphertext is bound to the name of the destination, so the secrets of one row cannot be
-//! decrypted in another one. Nothing in this module prints a key or a decrypted secret.
+//! The keys of the configuration, which encrypt stored secrets.
 
-use std::collections::BTreeMap;
-
-use bytes::Bytes;
-use hapax::keyring::{Keyring, KeyringError};
-use secrecy::{ExposeSecret as _, SecretString};
+use hapax::keyring::Keyring;
+use hapax_sinks::endpoints::Keys;
 
 use crate::config::{Config, Secret, Wrong};
 
-/// The keys that encrypt and decrypt secrets. The first one encrypts.
-#[derive(Clone, Debug)]
-pub(crate) struct Keys(Keyring);
-
-/// The secrets of a destination by the path of their setting.
-pub(crate) type Secrets = BTreeMap<String, SecretString>;
-
-impl Keys {
-    /// The keys of the configuration.
-    pub(crate) fn of(config: &Config) -> Result<Self, Wrong> {
-        let section = &config.secrets;
-        if section.key.is_none() && !section.previous.is_empty() {
-            let problem = "is missing, although secrets.previous is set";
-            return Err(Wrong::at("secrets.key", problem));
-        }
-        let secrets: Vec<_> = section.key.iter().chain(&section.previous).collect();
-        Self::parse(&secrets)
+/// The keys of the configuration.
+pub(crate) fn keys_of(config: &Config) -> Result<Keys, Wrong> {
+    let section = &config.secrets;
+    if section.key.is_none() && !section.previous.is_empty() {
+        let problem = "is missing, although secrets.previous is set";
+        return Err(Wrong::at("secrets.key", problem));
     }
-
-    fn parse(secrets: &[&Secret]) -> Result<Self, Wrong> {
-        let path = |place: usize| match place.checked_sub(1) {
-            None => "secrets.key".to_owned(),
-            Some(number) => format!("secrets.previous[{number}]"),
-        };
-        let texts = secrets.iter().enumerate().map(|(place, secret)| {
-            let text = secret.reveal();
-            text.map_err(|bad| Wrong::at(path(place), bad))
-        });
-        let texts: Vec<_> = texts.collect::<Result<_, _>>()?;
-        let keyring = Keyring::parse(texts.iter().map(secrecy::ExposeSecret::expose_secret));
-        let keyring = keyring.map_err(|bad| Wrong::at(path(bad.place), bad.to_string()))?;
-        Ok(Self(keyring))
-    }
-
-    /// The keyring that reads the rows that services have encrypted.
-    pub(crate) fn reading(&self) -> Keyring {
-        self.0.reading()
-    }
-
-    /// Encrypts the secrets of a destination. Returns `None` if there are none.
-    pub(crate) fn seal(&self, name: &str, secrets: &Secrets) -> Result<Option<Vec<u8>>, String> {
-        if secrets.is_empty() {
-            return Ok(None);
-        }
-        if self.0.is_empty() {
-            let how =
-                "secrets.key is missing in the configuration: no secret can be stored without it";
-            return Err(how.to_owned());
-        }
-        let plain: BTreeMap<&str, &str> = secrets
-            .iter()
-            .map(|(path, it)| (path.as_str(), it.expose_secret()))
-            .collect();
-        let text = serde_json::to_vec(&plain).map_err(|error| error.to_string())?;
-        let sealed = self.0.encrypt(&place(name), Bytes::from(text));
-        sealed
-            .map(|sealed| Some(sealed.to_vec()))
-            .map_err(|error| error.to_string())
-    }
-
-    /// Decrypts the secrets of a destination.
-    pub(crate) fn open(&self, name: &str, sealed: Option<&[u8]>) -> Result<Secrets, String> {
-        let Some(sealed) = sealed else {
-            return Ok(Secrets::new());
-        };
-        let opened = self.0.decrypt(&place(name), sealed);
-        let opened = opened.map_err(|error| match error {
-            KeyringError::Missing { .. } => {
-                format!("are {error}: put it into secrets.previous")
-            }
-            other => format!("are not readable: {other}"),
-        })?;
-        let plain: BTreeMap<String, String> =
-            serde_json::from_slice(&opened).map_err(|_| "are not valid after decryption")?;
-        Ok(plain
-            .into_iter()
-            .map(|(path, it)| (path, SecretString::from(it)))
-            .collect())
-    }
+    let secrets: Vec<_> = section.key.iter().chain(&section.previous).collect();
+    parse(&secrets)
 }
 
-fn place(name: &str) -> [&str; 2] {
-    ["secrets", name]
+fn parse(secrets: &[&Secret]) -> Result<Keys, Wrong> {
+    let path = |place: usize| match place.checked_sub(1) {
+        None => "secrets.key".to_owned(),
+        Some(number) => format!("secrets.previous[{number}]"),
+    };
+    let texts = secrets.iter().enumerate().map(|(place, secret)| {
+        let text = secret.reveal();
+        text.map_err(|bad| Wrong::at(path(place), bad))
+    });
+    let texts: Vec<_> = texts.collect::<Result<_, _>>()?;
+    let keyring = Keyring::parse(texts.iter().map(secrecy::ExposeSecret::expose_secret));
+    let keyring = keyring.map_err(|bad| Wrong::at(path(bad.place), bad.to_string()))?;
+    Ok(Keys::new(keyring))
 }
 
 #[cfg(test)]
@@ -103,68 +38,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sealed_opens_under_its_name_and_key_alone() {
-        let (one, two) = (keys(&[1]), keys(&[2]));
-        let sealed = one.seal("orders", &secrets()).unwrap().unwrap();
-        assert!(!String::from_utf8_lossy(&sealed).contains("hunter2"));
-        let opened = one.open("orders", Some(&sealed)).unwrap();
-        assert_eq!(opened["sink.webhook.secret"].expose_secret(), "hunter2");
-        assert!(one.open("other", Some(&sealed)).is_err());
-        assert!(
-            two.open("orders", Some(&sealed))
-                .unwrap_err()
-                .contains("secrets.previous")
-        );
-        let mut changed = sealed.clone();
-        *changed.last_mut().unwrap() ^= 1;
-        assert!(one.open("orders", Some(&changed)).is_err());
-        for length in 0..sealed.len() {
-            assert!(one.open("orders", Some(&sealed[..length])).is_err());
-        }
-        assert_ne!(one.seal("orders", &secrets()).unwrap().unwrap(), sealed);
-    }
-
-    #[test]
-    fn a_new_key_seals_and_the_one_before_still_opens() {
-        let sealed = keys(&[1]).seal("orders", &secrets()).unwrap().unwrap();
-        let rotated = keys(&[2, 1]);
-        assert!(rotated.open("orders", Some(&sealed)).is_ok());
-        let anew = rotated.seal("orders", &secrets()).unwrap().unwrap();
-        assert!(keys(&[2]).open("orders", Some(&anew)).is_ok());
-    }
-
-    #[test]
-    fn without_a_key_no_secret_is_kept_and_none_is_needed() {
-        let none = Keys(Keyring::default());
-        assert!(
-            none.seal("orders", &secrets())
-                .unwrap_err()
-                .contains("secrets.key")
-        );
-        assert!(none.seal("orders", &Secrets::new()).unwrap().is_none());
-        assert!(none.open("orders", None).unwrap().is_empty());
-    }
-
-    #[test]
     fn a_key_is_32_bytes_and_its_error_says_where_it_stands_and_not_what() {
         let good = Secret::from(STANDARD.encode([1; 32]));
         for bad in ["hunter2", "", "aGVsbG8="] {
-            let wrong = Keys::parse(&[&good, &Secret::from(bad)]).unwrap_err();
+            let wrong = parse(&[&good, &Secret::from(bad)]).unwrap_err();
             assert_eq!(wrong.path(), "secrets.previous[0]");
             assert!(bad.is_empty() || !wrong.to_string().contains(bad));
         }
-    }
-
-    fn keys(seeds: &[u8]) -> Keys {
-        let texts = seeds
-            .iter()
-            .map(|seed| Secret::from(STANDARD.encode([*seed; 32])));
-        let texts: Vec<_> = texts.collect();
-        Keys::parse(&texts.iter().collect::<Vec<_>>()).unwrap()
-    }
-
-    fn secrets() -> Secrets {
-        let secret = SecretString::from("hunter2".to_owned());
-        Secrets::from([("sink.webhook.secret".to_owned(), secret)])
     }
 }

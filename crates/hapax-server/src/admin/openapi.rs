@@ -13,8 +13,8 @@ use utoipa::{
 };
 
 use super::{
-    deliveries, destinations, events, inbox, jobs, keys, retry, sagas, stalled, test_event,
-    timeline,
+    deliveries, destinations, endpoint_trial, endpoints, events, filters, inbox, jobs, keys,
+    polling, portal, retry, sagas, stalled, test_event, timeline, unknown,
 };
 
 #[derive(OpenApi)]
@@ -24,12 +24,21 @@ use super::{
         show,
         destinations::list, destinations::create, destinations::show, destinations::change,
         destinations::remove, destinations::pause, destinations::resume, test_event::send,
+        filters::run, endpoint_trial::run,
         events::list, events::show,
         deliveries::list, retry::retry, deliveries::dead, deliveries::replay, deliveries::edit, deliveries::discard,
         jobs::replay_dead_letters, jobs::discard_dead_letters, jobs::replay_events,
         jobs::list, jobs::show, jobs::cancel, jobs::audit,
         keys::list, keys::show, keys::purge, inbox::list,
         sagas::list, sagas::show, sagas::decide,
+        polling::list, polling::create, polling::show, polling::remove, polling::rotate,
+        polling::seek,
+        endpoints::list, endpoints::create, endpoints::show, endpoints::change,
+        endpoints::delete, endpoints::rotate, endpoints::enable, endpoints::disable,
+        endpoints::deliveries, endpoints::health, endpoints::replay,
+        endpoints::replay_missing, endpoints::test,
+        portal::create,
+        unknown::list, unknown::show, unknown::decide,
         timeline::show, stalled::stalled, stalled::overview,
     ),
     security(("token" = [])),

@@ -12,7 +12,7 @@ use std::{sync::Arc, time::Duration};
 use axum::extract::State;
 use futures_util::FutureExt as _;
 use hapax::{
-    admin::{Actor, AdminError, offer_test_event},
+    admin::{Actor, AdminError, EndpointOperations, offer_test_event},
     delivery::Attempt,
     mask::Mask,
 };
@@ -77,6 +77,11 @@ impl AdminApi {
             let admin = admin.clone();
             async move { Ok(admin.test(&actor, &name).await?.attempt) }.boxed()
         })
+    }
+
+    /// The operations on endpoints, which the console of this process uses too.
+    pub(crate) fn endpoints(&self) -> Arc<dyn EndpointOperations> {
+        Arc::clone(&self.0.endpoints)
     }
 
     async fn test(&self, actor: &Actor, name: &str) -> Result<Tested, AdminError> {

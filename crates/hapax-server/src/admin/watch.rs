@@ -8,9 +8,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use hapax::admin::{Admin, AdminError, Declared};
+use hapax_sinks::endpoints::Keys;
 use serde_json::Value;
 
-use super::Keys;
 use crate::destination::{NetworkPolicy, Spec, Written};
 
 /// The destinations declared in the database, as of the last read.

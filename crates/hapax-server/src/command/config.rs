@@ -7,11 +7,13 @@ use serde_json::Value;
 
 use super::{Again, Failure};
 use crate::{
-    admin,
+    admin, catalogue,
     config::{Config, DEFAULT, Layers, Wrong},
+    destination,
     destination_set::{Declared, DestinationSet},
     environment,
     output::Output,
+    portal,
 };
 
 #[derive(Debug, clap::Args)]
@@ -66,20 +68,35 @@ pub(crate) fn run(args: &Args, again: &Again, output: Output) -> Result<ExitCode
             let config = Config::of(&again.layers()?)?;
             config.database.place()?;
             admin::check(&config)?;
+            catalogue::configured(&config)?;
+            portal::check(&config)?;
             DestinationSet::new(environment::clock())
                 .check(&Declared::in_configuration(&config))?;
-            if output.json {
-                output.json(&serde_json::json!({ "ok": true }))?;
-            } else {
-                let count = config.destinations.len();
-                output.line(format_args!(
-                    "the configuration can work: destinations {count}"
-                ))?;
-            }
+            checked(&config, output)?;
         }
         What::Show => show(&settings(&again.layers()?)?, output)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints that the configuration can work, and what is probably not meant.
+fn checked(config: &Config, output: Output) -> std::io::Result<()> {
+    let of_one = |(name, spec): (&String, &destination::Spec)| {
+        let found = destination::warnings(spec).into_iter();
+        let named = found.map(|warning| format!("destinations.{name}.{warning}"));
+        named.collect::<Vec<_>>()
+    };
+    let warnings: Vec<String> = config.destinations.iter().flat_map(of_one).collect();
+    if output.json {
+        return output.json(&serde_json::json!({ "ok": true, "warnings": warnings }));
+    }
+    for warning in &warnings {
+        output.line(format_args!("warning: {warning}"))?;
+    }
+    let count = config.destinations.len();
+    output.line(format_args!(
+        "the configuration can work: destinations {count}"
+    ))
 }
 
 /// The value of every setting; secrets are ***.

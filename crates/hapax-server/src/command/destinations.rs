@@ -1,5 +1,5 @@
 //! `hapax destinations`: lists, shows, creates, changes, tests, pauses, resumes and removes
-//! destinations, and shows the audit log.
+//! destinations, tries filters and mappings, and shows the audit log.
 
 use std::{
     fs,
@@ -14,10 +14,11 @@ use serde_json::{Value, json};
 use super::{
     Context, Failure,
     status::{figures_of, lag, said},
-    test_event,
+    test_event, try_filter, try_mapping,
 };
 use crate::{
     admin::command_context::{CommandContext, Consent},
+    destination::DistinctNames,
     output::USAGE,
 };
 
@@ -73,6 +74,16 @@ enum Verb {
         /// Name of the destination
         name: String,
     },
+    /// Try a filter on stored events, newest first, before a destination has it
+    #[command(
+        after_help = "Example:\n  hapax destinations filter --filter large-orders.json --type 'order.*' --since 1d"
+    )]
+    Filter(Box<try_filter::Args>),
+    /// Show what the mapping of a destination makes of stored events, newest first
+    #[command(
+        after_help = "Example:\n  hapax destinations map billing --mapping changed.json --limit 3"
+    )]
+    Map(Box<try_mapping::DestinationArgs>),
     /// Pause a destination
     #[command(after_help = "Example:\n  hapax destinations pause billing")]
     Pause {
@@ -141,6 +152,11 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
         Verb::Test { name } => {
             let configured = context.config.destinations.get(&name).cloned();
             test_event::run(&cx, &name, configured).await?;
+        }
+        Verb::Filter(args) => try_filter::run(&cx, *args).await?,
+        Verb::Map(args) => {
+            let configured = context.config.destinations.get(&args.name).cloned();
+            try_mapping::destination(&cx, *args, configured).await?;
         }
         Verb::Pause { name, consent } => {
             cx.confirm(consent, &format!("Pause destination {name}?"))?;
@@ -286,7 +302,7 @@ async fn log(cx: &CommandContext) -> Result<(), Failure> {
     cx.page(log, ["AT", "ACTOR", "ACTION", "OBJECT", "OUTCOME"], row)
 }
 
-/// Reads a declaration. Errors never contain its text, because it may contain a secret.
+/// Reads a declaration. Errors never contain its values, because it may contain a secret.
 fn read(path: &Path) -> Result<Value, Failure> {
     let shown = path.display();
     let unreadable = |error| Failure::new(USAGE, format!("{shown}: {error}"));
@@ -306,5 +322,10 @@ fn read(path: &Path) -> Result<Value, Failure> {
         let read: Result<Value, _> = toml::from_str(&text);
         return read.map_err(|_| Failure::new(USAGE, format!("{shown} is no TOML")));
     }
-    serde_json::from_str(&text).map_err(|_| Failure::new(USAGE, format!("{shown} is no JSON")))
+    let no_json = |_| Failure::new(USAGE, format!("{shown} is no JSON"));
+    let json = serde_json::from_str(&text).map_err(no_json)?;
+    // The error has the name of a member and no value.
+    let distinct = serde_json::from_str::<DistinctNames>(&text);
+    distinct.map_err(|error| Failure::new(USAGE, format!("{shown}: {error}")))?;
+    Ok(json)
 }

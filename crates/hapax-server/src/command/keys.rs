@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use hapax::admin::{KeyRecord, KeySummary};
+use hapax::admin::{Content, KeyRecord, KeySummary};
 
 use super::{Context, Failure};
 use crate::admin::{
@@ -131,7 +131,10 @@ async fn show(cx: &CommandContext, one: &One) -> Result<(), Failure> {
         fact("held until", format!("{until}{lapsed}"))
     });
     facts.extend(lease);
+    facts.extend(found.owner.map(|it| fact("held by", it)));
     facts.extend(key.recovery_point.map(|it| fact("goes on at", it)));
+    let data = found.recovery_data.map(text_of);
+    facts.extend(data.map(|it| fact("phase data", it)));
     let kept = found.request_bytes.map(|it| format!("{it} bytes"));
     facts.extend(kept.map(|it| fact("request", it)));
     facts.push(fact("claimed", key.created_at.to_string()));
@@ -147,13 +150,18 @@ async fn show(cx: &CommandContext, one: &One) -> Result<(), Failure> {
     for (name, value) in found.headers {
         facts.push(fact(&format!("header {name}"), value));
     }
-    let body = found.body.map(|it| {
-        let kind = it.content_type.unwrap_or_else(|| "no said type".to_owned());
-        it.text
-            .unwrap_or_else(|| format!("{} bytes of {kind}", it.bytes))
-    });
-    facts.extend(body.map(|it| fact("body", it)));
+    facts.extend(found.body.map(|it| fact("body", text_of(it))));
     Ok(cx.output.table(["KEY", ""], &facts)?)
+}
+
+/// The text of masked content, or its length and type if it has none.
+fn text_of(content: Content) -> String {
+    let kind = content.content_type;
+    let kind = kind.unwrap_or_else(|| "no said type".to_owned());
+    let bytes = content.bytes;
+    content
+        .text
+        .unwrap_or_else(|| format!("{bytes} bytes of {kind}"))
 }
 
 async fn purge(

@@ -2,6 +2,7 @@
 
 mod relay;
 mod console;
+mod gateway;
 mod migrate;
 mod doctor;
 mod status;
@@ -16,7 +17,14 @@ mod inbox;
 mod sagas;
 mod destinations;
 mod feeds;
+mod poll;
+mod catalogue;
+mod endpoints;
+mod portal;
 mod test_event;
+mod json_file;
+mod try_filter;
+mod try_mapping;
 mod listen;
 mod mask;
 mod send;
@@ -34,7 +42,7 @@ use hapax_otlp::Exporter;
 use hapax_runtime::{failpoint, telemetry};
 
 use crate::{
-    admin::Keys,
+    admin::keys_of,
     config::{Config, Given, Layers, Wrong, read_layers},
     database::{self, Access, DatabaseError},
     environment,
@@ -93,6 +101,11 @@ enum Verb {
     /// Serve the web console until the process is asked to stop
     #[command(after_help = "Example:\n  hapax console --database sqlite:shop.db")]
     Console(console::Args),
+    /// Stand in front of an HTTP service and make its retries safe
+    #[command(
+        after_help = "Example:\n  hapax gateway --upstream http://127.0.0.1:8000 --database sqlite:gateway.db"
+    )]
+    Gateway(gateway::Args),
     /// Create or upgrade the tables
     #[command(after_help = "Example:\n  hapax migrate --database postgres://owner@host/shop")]
     Migrate(migrate::Args),
@@ -114,10 +127,18 @@ enum Verb {
     Inbox(inbox::Args),
     /// List and show sagas, and decide about those that need attention
     Sagas(sagas::Args),
-    /// List, show, create, change, test, pause, resume and remove destinations
+    /// List, show, create, change, test, pause, resume and remove destinations, and try filters
     Destinations(destinations::Args),
     /// List and show feeds, and accept gaps of them
     Feeds(feeds::Args),
+    /// Create, list, show and remove polling endpoints, move their positions, and replace their tokens
+    Poll(poll::Args),
+    /// Check an event catalogue, and print it as OpenAPI, AsyncAPI or HTML
+    Catalogue(catalogue::Args),
+    /// Create, change, disable, test and delete endpoints of tenants, and see their deliveries
+    Endpoints(Box<endpoints::Args>),
+    /// Make links that open the customer portal
+    Portal(portal::Args),
     /// Print events as they are committed, or forward them to a URL as signed webhooks
     #[command(
         after_help = "Example:\n  hapax listen --to http://localhost:3000/hooks --type 'order.*'"
@@ -243,8 +264,9 @@ impl Context {
     pub(crate) fn access(&self) -> Result<Access<'_>, Wrong> {
         Ok(Access {
             config: &self.config.database,
-            keyring: Keys::of(&self.config)?.reading(),
+            keyring: keys_of(&self.config)?.reading(),
             failpoints: self.failpoints.clone(),
+            operational_events: self.config.operational_events.emitted()?,
         })
     }
 
@@ -274,6 +296,7 @@ pub(crate) fn run(
         Verb::Man(args) => return man::run(&args),
         Verb::Secrets(args) => return secrets::run(&args, output),
         Verb::Probe(args) => return probe::run(*args, output),
+        Verb::Catalogue(args) => return catalogue::run(&args, output),
         Verb::Config(args) => return config::run(&args, &again, output),
         verb => verb,
     };
@@ -302,6 +325,7 @@ async fn dispatch(verb: Verb, context: Context) -> Result<ExitCode, Failure> {
     match verb {
         Verb::Relay(args) => relay::run(args, context).await,
         Verb::Console(args) => console::run(args, context).await,
+        Verb::Gateway(args) => gateway::run(args, context).await,
         Verb::Migrate(args) => migrate::run(args, context).await,
         Verb::Doctor(args) => doctor::run(args, context).await,
         Verb::Status(args) => status::run(args, context).await,
@@ -313,6 +337,9 @@ async fn dispatch(verb: Verb, context: Context) -> Result<ExitCode, Failure> {
         Verb::Sagas(args) => sagas::run(args, context).await,
         Verb::Destinations(args) => destinations::run(args, context).await,
         Verb::Feeds(args) => feeds::run(args, context).await,
+        Verb::Poll(args) => poll::run(args, context).await,
+        Verb::Endpoints(args) => endpoints::run(*args, context).await,
+        Verb::Portal(args) => portal::run(args, context).await,
         Verb::Listen(args) => listen::run(*args, context).await,
         Verb::Send(args) => send::run(*args, context).await,
         Verb::Mask(args) => mask::run(&args, &context),
@@ -320,6 +347,7 @@ async fn dispatch(verb: Verb, context: Context) -> Result<ExitCode, Failure> {
         | Verb::Completions(_)
         | Verb::Man(_)
         | Verb::Secrets(_)
+        | Verb::Catalogue(_)
         | Verb::Probe(_) => unreachable!("they ran without settings"),
     }
 }
@@ -331,8 +359,10 @@ fn again(flags: &Flags, verb: &Verb, environment: Vec<(OsString, OsString)>) -> 
         ("log.format", "--log", flags.log.clone()),
         ("log.level", "--log-level", flags.log_level.clone()),
     ];
-    if let Verb::Relay(args) = verb {
-        given.extend(args.given());
+    match verb {
+        Verb::Relay(args) => given.extend(args.given()),
+        Verb::Gateway(args) => given.extend(args.given()),
+        _ => {}
     }
     let given = given.into_iter();
     let given = given.filter_map(|(key, flag, text)| Some(Given::text(key, flag, text?)));

@@ -16,15 +16,19 @@ pub(crate) struct Args {
     /// Address of the admin API, or "off"
     #[arg(long, value_name = "ADDR")]
     admin_listen: Option<String>,
+    /// Address at which consumers poll, or "off"
+    #[arg(long, value_name = "ADDR")]
+    poll_listen: Option<String>,
 }
 
 impl Args {
     /// The settings given by flags.
-    pub(super) fn given(&self) -> [(&'static str, &'static str, Option<String>); 3] {
+    pub(super) fn given(&self) -> [(&'static str, &'static str, Option<String>); 4] {
         [
             ("relay.node", "--node", self.node.clone()),
             ("relay.listen", "--listen", self.listen.clone()),
             ("admin.listen", "--admin-listen", self.admin_listen.clone()),
+            ("poll.listen", "--poll-listen", self.poll_listen.clone()),
         ]
     }
 }

@@ -1,17 +1,13 @@
 //! `hapax secrets`: makes secrets from the randomness of the operating system.
 
-use std::{
-    fs::File,
-    io::{self, Read as _},
-    process::ExitCode,
-};
+use std::{io, process::ExitCode};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hapax::signature::Secret;
 use serde_json::json;
 
 use super::Failure;
-use crate::output::Output;
+use crate::{environment::secret_bytes, output::Output};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -36,7 +32,7 @@ enum Verb {
 pub(crate) fn run(args: &Args, output: Output) -> Result<ExitCode, Failure> {
     let Verb::New { encryption_key } = args.verb;
     let secret = if encryption_key {
-        STANDARD.encode(random()?)
+        STANDARD.encode(secret_bytes()?)
     } else {
         new_secret()?
     };
@@ -50,12 +46,5 @@ pub(crate) fn run(args: &Args, output: Output) -> Result<ExitCode, Failure> {
 
 /// A new secret that signs webhooks.
 pub(super) fn new_secret() -> io::Result<String> {
-    Ok(Secret::mint(random()?).reveal())
-}
-
-/// 32 bytes of randomness.
-fn random() -> io::Result<[u8; 32]> {
-    let mut bytes = [0; 32];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes)
+    Ok(Secret::mint(secret_bytes()?).reveal())
 }

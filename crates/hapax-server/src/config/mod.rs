@@ -5,19 +5,23 @@
 //! setting is an error that suggests the nearest known one. Errors never contain a value that may be
 //! a secret. No other module reads the environment.
 
-mod span;
 mod place;
 mod layers;
 mod sources;
 mod feeds;
 mod telemetry;
+mod endpoints;
+mod portal;
+mod operational_events;
 mod sections;
 
+pub(crate) use endpoints::{CatchUp, EndpointLog, Endpoints};
 pub(crate) use feeds::Feed;
-pub(crate) use hapax_runtime::config::{Given, Layers, Node, Wrong};
-pub(crate) use hapax_sinks::secret::Secret;
+pub(crate) use hapax_runtime::config::{Given, Layers, Node, Span, Wrong};
+pub(crate) use hapax_sinks::{secret::Secret, settings::networks};
 pub(crate) use layers::{DEFAULT, read_layers};
+pub(crate) use operational_events::OperationalEvents;
 pub(crate) use place::Place;
+pub(crate) use portal::{NO_PORTAL, Portal, wrong as wrong_portal};
 pub(crate) use sections::{Config, Database, Listen, Retention, Role, Schema, Token};
-pub(crate) use span::Span;
 pub(crate) use telemetry::Telemetry;

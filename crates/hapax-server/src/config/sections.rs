@@ -6,7 +6,10 @@ use hapax_postgres::TableSource;
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::{Place, Secret, Span, Telemetry, Wrong, feeds::Feed, sources};
+use super::{
+    Endpoints, OperationalEvents, Place, Portal, Secret, Span, Telemetry, Wrong, feeds::Feed,
+    networks, sources,
+};
 use crate::destination::{NetworkPolicy, Spec, Written};
 
 /// All settings.
@@ -16,6 +19,11 @@ pub(crate) struct Config {
     pub(crate) database: Database,
     pub(crate) relay: Relay,
     pub(crate) admin: Admin,
+    pub(crate) poll: Poll,
+    pub(crate) catalogue: Catalogue,
+    pub(crate) endpoints: Endpoints,
+    pub(crate) portal: Portal,
+    pub(crate) operational_events: OperationalEvents,
     pub(crate) secrets: Secrets,
     pub(crate) retention: Retention,
     pub(crate) log: Log,
@@ -26,6 +34,8 @@ pub(crate) struct Config {
     pub(crate) sources: BTreeMap<String, TableSource>,
     #[serde(default)]
     pub(crate) feeds: BTreeMap<String, Feed>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) gateway: Option<hapax_gateway::config::Settings>,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -57,6 +67,7 @@ pub(crate) struct Relay {
     pub(crate) lease: Span,
     pub(crate) poll: Span,
     pub(crate) listen: Listen,
+    #[serde(deserialize_with = "networks")]
     pub(crate) allow: Vec<IpNet>,
     pub(crate) kinds_at_run_time: Vec<String>,
 }
@@ -71,6 +82,23 @@ pub(crate) struct Admin {
     pub(crate) mask: Vec<String>,
     #[serde(default)]
     pub(crate) tokens: BTreeMap<String, Token>,
+}
+
+/// The listener of consumers who poll.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Poll {
+    pub(crate) listen: Listen,
+}
+
+/// The event catalogue.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Catalogue {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) file: Option<PathBuf>,
+    #[serde(default)]
+    pub(crate) flags: Vec<String>,
 }
 
 /// The access to the admin API.
@@ -193,6 +221,9 @@ impl Config {
         self.database.check()?;
         self.relay.check()?;
         self.admin.check()?;
+        self.endpoints.check()?;
+        self.portal.check()?;
+        self.operational_events.check()?;
         self.retention.check()?;
         self.telemetry.check()?;
         for (name, source) in &self.sources {
@@ -202,6 +233,10 @@ impl Config {
             feed.check(name, self.database.pooled)?;
         }
         Feed::check_slots(&self.feeds)?;
+        if let Some(gateway) = &self.gateway {
+            gateway.check()?;
+        }
+        self.check_endpoint_destinations()?;
         for (name, spec) in &self.destinations {
             let checked = spec.check(name, Written::InConfiguration);
             checked.map_err(|wrong| {
@@ -212,6 +247,22 @@ impl Config {
             })?;
         }
         Ok(())
+    }
+
+    /// Refuses a second destination for endpoints, which would send each event twice.
+    fn check_endpoint_destinations(&self) -> Result<(), Wrong> {
+        let destinations = self.destinations.iter();
+        let mut of_endpoints = destinations.filter(|(_, spec)| spec.is_for_endpoints());
+        match (of_endpoints.next(), of_endpoints.next()) {
+            (Some((one, _)), Some((other, _))) => {
+                let problem = format!("is the second destination for endpoints, after {one}");
+                Err(Wrong::at(
+                    format!("destinations.{other}.sink.endpoints"),
+                    problem,
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -254,7 +305,9 @@ impl Database {
 
 /// The kinds of sinks that `relay.kinds_at_run_time` may contain. The other kinds use files of the
 /// relay.
-const KINDS_AT_RUN_TIME: [&str; 6] = ["webhook", "nats", "amqp", "kafka", "redis", "postgres"];
+const KINDS_AT_RUN_TIME: [&str; 10] = [
+    "webhook", "nats", "amqp", "kafka", "redis", "postgres", "s3", "sqs", "sns", "pubsub",
+];
 
 impl Relay {
     /// The limits for destinations declared at run time.
@@ -272,8 +325,9 @@ impl Relay {
         }
         let may = |kind: &String| KINDS_AT_RUN_TIME.contains(&kind.as_str());
         if !self.kinds_at_run_time.iter().all(may) {
-            let problem = "may contain webhook, nats, amqp, kafka, redis and postgres: file and smtp \
-                           can be declared in the configuration file only";
+            let problem = "may contain webhook, nats, amqp, kafka, redis, postgres, s3, sqs, sns \
+                           and pubsub: file, smtp and endpoints can be declared in the configuration \
+                           file only";
             return Err(Wrong::at("relay.kinds_at_run_time", problem));
         }
         within(
@@ -320,7 +374,7 @@ impl Retention {
     }
 }
 
-fn within(path: &str, span: Span, least: Duration, most: Duration) -> Result<(), Wrong> {
+pub(super) fn within(path: &str, span: Span, least: Duration, most: Duration) -> Result<(), Wrong> {
     if (least..=most).contains(&span.0) {
         return Ok(());
     }

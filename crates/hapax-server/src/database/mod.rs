@@ -10,11 +10,13 @@ mod relay_store;
 
 use std::sync::Arc;
 
-use hapax::{admin::Admin, failpoint::Failpoints, keyring::Keyring};
+use hapax::{
+    admin::Admin, failpoint::Failpoints, keyring::Keyring, operational::OperationalEvents,
+};
 
 use crate::config::{Database, Place};
 
-pub(crate) use relay_store::RelayStore;
+pub(crate) use relay_store::{DatabaseState, RelayStore};
 
 /// What is needed to open the database.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub(crate) struct Access<'a> {
     pub(crate) keyring: Keyring,
     /// Failpoints that are reached at each commit.
     pub(crate) failpoints: Failpoints,
+    /// The operational events that a relay emits.
+    pub(crate) operational_events: OperationalEvents,
 }
 
 /// Why the database cannot be used, and what to do about it.

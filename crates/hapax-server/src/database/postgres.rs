@@ -16,6 +16,7 @@ pub(crate) fn settings(access: &Access<'_>, url: &SecretString) -> Settings {
         .clone_from(&config.root_certificates);
     settings.failpoints = access.failpoints.clone();
     settings.keyring = access.keyring.clone();
+    settings.operational_events = access.operational_events.clone();
     settings.pooled = config.pooled;
     settings.connections = config.connections.into();
     settings.connect_max = config.connect_timeout.0;

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, fmt, future::Future, sync::Arc};
 use hapax::{
     Clock,
     admin::Admin,
+    endpoint::EndpointStore,
     notify::Notifier,
+    operational::OperationalStore,
+    poll::PollStore,
     store::{Deliveries, Outbox, Sagas},
 };
 use hapax_postgres::{Feeder, Imported, Postgres, TableSource};
@@ -15,8 +18,25 @@ use secrecy::ExposeSecret as _;
 use super::{DatabaseError, sqlite};
 use crate::{config::Feed, environment};
 
+/// The cheapest write of a file. It changes no value.
+const WRITE: &str = "
+    UPDATE hapax_migration SET applied_at = applied_at WHERE namespace = 'hapax' AND version = 1";
+
+/// The present state of a database, for `/readyz`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DatabaseState {
+    /// It accepts writes.
+    Writable,
+    /// It refuses writes.
+    ReadOnly,
+    /// It does not respond.
+    Silent,
+}
+
 /// A store whose events `hapax relay` can deliver.
-pub(crate) trait RelayStore: Outbox + Deliveries + Sagas + fmt::Debug {
+pub(crate) trait RelayStore:
+    Outbox + Deliveries + Sagas + PollStore + EndpointStore + OperationalStore + fmt::Debug
+{
     /// Whether other processes may have the store open.
     const IS_SHARED: bool;
 
@@ -29,8 +49,8 @@ pub(crate) trait RelayStore: Outbox + Deliveries + Sagas + fmt::Debug {
     /// The notifier that wakes the relay after a commit.
     fn notifier(&self) -> Notifier;
 
-    /// Whether the database responds.
-    fn responds(&self) -> impl Future<Output = bool> + Send;
+    /// Asks whether the database accepts writes. On SQLite this is a commit.
+    fn database_state(&self) -> impl Future<Output = DatabaseState> + Send;
 
     /// Opens the existing outbox tables of services. The error names the one that cannot be opened.
     fn sources(
@@ -60,8 +80,12 @@ impl RelayStore for Postgres {
         Postgres::notifier(self)
     }
 
-    async fn responds(&self) -> bool {
-        self.read("SELECT 1", &[]).await.is_ok()
+    async fn database_state(&self) -> DatabaseState {
+        match self.accepts_writes().await {
+            Ok(true) => DatabaseState::Writable,
+            Ok(false) => DatabaseState::ReadOnly,
+            Err(_) => DatabaseState::Silent,
+        }
     }
 
     async fn sources(
@@ -115,9 +139,14 @@ impl RelayStore for Sqlite {
         Sqlite::notifier(self)
     }
 
-    async fn responds(&self) -> bool {
-        let asked = self.read(|connection| connection.query_row("SELECT 1", [], |_| Ok(())));
-        asked.await.is_ok()
+    async fn database_state(&self) -> DatabaseState {
+        match self.write(|connection| connection.execute(WRITE, [])).await {
+            Ok(_) => DatabaseState::Writable,
+            Err(error) => {
+                tracing::warn!(error = error.error_chain(), "cannot write to the store");
+                DatabaseState::ReadOnly
+            }
+        }
     }
 
     async fn sources(

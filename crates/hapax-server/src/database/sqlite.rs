@@ -33,6 +33,7 @@ pub(crate) fn settings(access: &Access<'_>, path: &Path) -> Settings {
     let mut settings = Settings::new(path, clock, random);
     settings.failpoints = access.failpoints.clone();
     settings.keyring = access.keyring.clone();
+    settings.operational_events = access.operational_events.clone();
     settings
 }
 

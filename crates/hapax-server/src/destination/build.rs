@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use hapax::{Clock, limits::OFFER, sink};
+use hapax::{Clock, endpoint::FanOut, limits::OFFER, sink};
 #[cfg(feature = "amqp")]
 use hapax_sinks::amqp::Amqp;
 #[cfg(feature = "kafka")]
@@ -14,13 +14,21 @@ use hapax_sinks::kafka::Kafka;
 use hapax_sinks::nats::Nats;
 #[cfg(feature = "postgres")]
 use hapax_sinks::postgres::Postgres;
+#[cfg(feature = "pubsub")]
+use hapax_sinks::pubsub::Pubsub;
 #[cfg(feature = "redis")]
 use hapax_sinks::redis::Redis;
+#[cfg(feature = "s3")]
+use hapax_sinks::s3::S3;
+#[cfg(feature = "sns")]
+use hapax_sinks::sns::Sns;
+#[cfg(feature = "sqs")]
+use hapax_sinks::sqs::Sqs;
 use hapax_sinks::{
     file::JsonLines,
     settings::{DestinationSettings, SettingError},
     smtp::Smtp,
-    webhook::{Blocked, Webhook, WebhookSettings},
+    webhook::{Blocked, Webhook},
 };
 
 use super::{SpecError, sinks::Sink, spec::Spec};
@@ -29,14 +37,19 @@ type Built = Result<Arc<dyn sink::Sink>, SettingError>;
 
 /// Builds the sink of a destination.
 pub(crate) fn sink(spec: &Spec, clock: &Clock) -> Result<Arc<dyn sink::Sink>, SpecError> {
-    // The timeout of the relay, which applies whatever the sink does, is a little longer.
+    // The timeout of the relay, which applies to every sink, is a little longer.
     let destination = DestinationSettings {
         timeout: spec.timeout.map_or(OFFER, |span| span.0),
         ..DestinationSettings::new(&spec.source)
     };
     let built = match &spec.sink {
-        Sink::Webhook(settings) => webhook(settings, destination, clock),
+        Sink::Webhook(settings) => {
+            let webhook = Webhook::new(settings, destination, clock.clone());
+            guarded(webhook, Webhook::refusal)
+        }
         Sink::Smtp(settings) => shared(Smtp::new(settings, destination)),
+        // A relay replaces it by the sink that is bound to its store.
+        Sink::Endpoints(_) => Ok(FanOut::unbound().sink()),
         Sink::File(settings) => shared(JsonLines::new(settings, &destination)),
         #[cfg(feature = "nats")]
         Sink::Nats(settings) => shared(Nats::new(settings, destination)),
@@ -48,12 +61,31 @@ pub(crate) fn sink(spec: &Spec, clock: &Clock) -> Result<Arc<dyn sink::Sink>, Sp
         Sink::Redis(settings) => shared(Redis::new(settings, destination)),
         #[cfg(feature = "postgres")]
         Sink::Postgres(settings) => shared(Postgres::new(settings, destination)),
+        #[cfg(feature = "s3")]
+        Sink::S3(settings) => guarded(S3::new(settings, destination, clock.clone()), S3::refusal),
+        #[cfg(feature = "sqs")]
+        Sink::Sqs(settings) => {
+            guarded(Sqs::new(settings, destination, clock.clone()), Sqs::refusal)
+        }
+        #[cfg(feature = "sns")]
+        Sink::Sns(settings) => {
+            guarded(Sns::new(settings, destination, clock.clone()), Sns::refusal)
+        }
+        #[cfg(feature = "pubsub")]
+        Sink::Pubsub(settings) => {
+            let pubsub = Pubsub::new(settings, destination, clock.clone());
+            guarded(pubsub, Pubsub::refusal)
+        }
         #[cfg(not(all(
             feature = "nats",
             feature = "amqp",
             feature = "kafka",
             feature = "redis",
-            feature = "postgres"
+            feature = "postgres",
+            feature = "s3",
+            feature = "sqs",
+            feature = "sns",
+            feature = "pubsub"
         )))]
         absent => {
             let kind = absent.kind();
@@ -65,21 +97,33 @@ pub(crate) fn sink(spec: &Spec, clock: &Clock) -> Result<Arc<dyn sink::Sink>, Sp
     built.map_err(|error| SpecError::new(path(spec, &error), error.problem))
 }
 
-/// Why the network guard blocks the webhook, if the URL alone determines that.
+/// Why the network guard blocks the sink, if the URL alone determines that.
 pub(crate) fn blocked(spec: &Spec, clock: &Clock) -> Option<Blocked> {
-    let Sink::Webhook(settings) = &spec.sink else {
-        return None;
-    };
-    let webhook = Webhook::new(settings, DestinationSettings::default(), clock.clone());
-    webhook.ok()?.refusal()
+    let (destination, clock) = (DestinationSettings::default(), clock.clone());
+    match &spec.sink {
+        Sink::Webhook(settings) => Webhook::new(settings, destination, clock).ok()?.refusal(),
+        #[cfg(feature = "s3")]
+        Sink::S3(settings) => S3::new(settings, destination, clock).ok()?.refusal(),
+        #[cfg(feature = "sqs")]
+        Sink::Sqs(settings) => Sqs::new(settings, destination, clock).ok()?.refusal(),
+        #[cfg(feature = "sns")]
+        Sink::Sns(settings) => Sns::new(settings, destination, clock).ok()?.refusal(),
+        #[cfg(feature = "pubsub")]
+        Sink::Pubsub(settings) => Pubsub::new(settings, destination, clock).ok()?.refusal(),
+        _ => None,
+    }
 }
 
-fn webhook(settings: &WebhookSettings, destination: DestinationSettings, clock: &Clock) -> Built {
-    let webhook = Webhook::new(settings, destination, clock.clone())?;
-    if let Some(blocked) = webhook.refusal() {
-        tracing::warn!(%blocked, "a webhook will send nothing: see its setting allow");
+fn guarded<S: sink::Sink>(
+    built: Result<S, SettingError>,
+    refusal: impl Fn(&S) -> Option<Blocked>,
+) -> Built {
+    let sink = built?;
+    if let Some(blocked) = refusal(&sink) {
+        let kind = sink.kind();
+        tracing::warn!(%blocked, kind, "a sink will send nothing: see its setting allow");
     }
-    Ok(Arc::new(webhook))
+    Ok(Arc::new(sink))
 }
 
 fn shared(built: Result<impl sink::Sink + 'static, SettingError>) -> Built {

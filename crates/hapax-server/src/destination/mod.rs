@@ -5,8 +5,14 @@
 
 pub(crate) mod sinks;
 pub(crate) mod spec;
+mod filter;
+mod distinct;
 pub(crate) mod build;
 mod network_policy;
+mod warnings;
 
+pub(crate) use distinct::DistinctNames;
+pub(crate) use filter::FilterSetting;
 pub(crate) use network_policy::NetworkPolicy;
 pub(crate) use spec::{Spec, SpecError, Written};
+pub(crate) use warnings::warnings;

@@ -1,8 +1,9 @@
 //! Network policy: limits for operators who declare destinations at run time and have no access to
 //! the relay's machine.
 //!
-//! Such destinations cannot use files or sockets of that machine. They can be webhooks, which are
-//! guarded, and those other kinds that the configuration of the relay allows.
+//! Such destinations cannot use files or sockets of that machine. They can be webhooks, and those
+//! other kinds that the configuration of the relay allows. Webhooks, S3, SQS, SNS
+//! and Pub/Sub are guarded.
 
 use ipnet::IpNet;
 use secrecy::ExposeSecret as _;
@@ -16,9 +17,10 @@ use crate::config::Secret;
 /// The limits for destinations declared at run time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NetworkPolicy {
-    /// Networks that the guard blocks by default and that `[relay] allow` permits for webhooks.
+    /// Networks that the guard blocks by default and that `[relay] allow` permits.
     pub(crate) allow: Vec<IpNet>,
-    /// The kinds of sinks that `[relay] kinds_at_run_time` permits. Only webhooks have a guard.
+    /// The kinds of sinks that `[relay] kinds_at_run_time` permits. Webhooks, S3, SQS, SNS
+    /// and Pub/Sub have a guard.
     pub(crate) kinds: Vec<String>,
 }
 
@@ -61,9 +63,9 @@ impl Spec {
                     "are allowed in the configuration file only: some name files of the relay";
                 Err(SpecError::new(field("properties"), problem))
             }
-            Sink::Webhook(webhook) => {
+            sink => {
                 let is_open = |net: &&IpNet| reach.allow.iter().any(|open| open.contains(*net));
-                match webhook.allow.iter().find(|net| !is_open(net)) {
+                match sink.allow().iter().find(|net| !is_open(net)) {
                     None => Ok(()),
                     Some(net) => {
                         let problem =
@@ -72,7 +74,6 @@ impl Spec {
                     }
                 }
             }
-            _ => Ok(()),
         }
     }
 }
@@ -116,8 +117,9 @@ mod tests {
     use crate::destination::Written;
 
     const FILE: &str = "/etc/passwd";
-    const ALL: [&str; 8] = [
-        "webhook", "smtp", "nats", "amqp", "kafka", "redis", "postgres", "file",
+    const ALL: [&str; 12] = [
+        "webhook", "smtp", "nats", "amqp", "kafka", "redis", "postgres", "s3", "sqs", "sns",
+        "pubsub", "file",
     ];
 
     #[test]
@@ -134,20 +136,19 @@ mod tests {
             let kinds = kind["properties"].as_object().unwrap();
             let (kind, settings) = kinds.iter().next().unwrap();
             let settings = &resolved(settings, &schemas)["properties"];
-            for (setting, schema) in settings.as_object().unwrap() {
-                let Some((value, within)) = file(schema, &schemas) else {
-                    continue;
-                };
-                let mut declared = required(kind);
-                declared[setting] = value;
-                let spec = Spec::read(&json!({"sink": {kind: declared}})).unwrap();
-                spec.check("a", Written::InConfiguration).unwrap();
-                let error = spec.check("a", Written::AtRunTime(&reach(&ALL)));
-                let error = error.unwrap_err();
-                let path = format!("sink.{kind}.{setting}{within}");
-                assert_eq!(error.field, path, "{error}");
-                assert!(error.problem.contains("a file of the relay"), "{error}");
-                refused.insert(path);
+            for (setting, schema) in settings.as_object().into_iter().flatten() {
+                for (value, within) in files(schema, &schemas) {
+                    let mut declared = required(kind);
+                    declared[setting] = value;
+                    let spec = Spec::read(&json!({"sink": {kind: declared}})).unwrap();
+                    spec.check("a", Written::InConfiguration).unwrap();
+                    let error = spec.check("a", Written::AtRunTime(&reach(&ALL)));
+                    let error = error.unwrap_err();
+                    let path = format!("sink.{kind}.{setting}{within}");
+                    assert_eq!(error.field, path, "{error}");
+                    assert!(error.problem.contains("a file of the relay"), "{error}");
+                    refused.insert(path);
+                }
             }
         }
         for path in [
@@ -155,33 +156,66 @@ mod tests {
             "sink.smtp.templates",
             "sink.redis.ca",
             "sink.nats.token",
+            "sink.webhook.headers.a",
+            "sink.webhook.basic.password",
+            "sink.webhook.oauth.client_secret",
+            "sink.webhook.client_certificate.certificate",
+            "sink.webhook.client_certificate.key",
+            "sink.s3.secret_access_key",
+            "sink.s3.ca",
+            "sink.sqs.session_token",
+            "sink.sns.secret_access_key",
+            "sink.sns.ca",
+            "sink.pubsub.service_account",
+            "sink.pubsub.ca",
         ] {
             assert!(refused.contains(path), "{path} is not in {refused:?}");
         }
-        assert_eq!(refused.len(), 18, "{refused:?}");
+        assert_eq!(refused.len(), 34, "{refused:?}");
     }
 
     type Schemas = BTreeMap<String, Value>;
 
-    /// A value of a setting that names a file, and the path of the file's name in it; `None` if the
-    /// setting cannot name one.
-    fn file(schema: &Value, schemas: &Schemas) -> Option<(Value, &'static str)> {
+    /// The values of a setting that name a file, each with the path of the file's name in it; none if
+    /// the setting cannot name one.
+    fn files(schema: &Value, schemas: &Schemas) -> Vec<(Value, String)> {
         let schema = resolved(schema, schemas);
         let of_members = &schema["additionalProperties"];
         if of_members.is_object() {
-            let (value, _) = file(of_members, schemas)?;
-            return Some((json!({ "a": value }), ".a"));
+            let of_members = files(of_members, schemas).into_iter();
+            return of_members
+                .map(|(value, within)| (json!({ "a": value }), format!(".a{within}")))
+                .collect();
         }
-        let alternatives = schema["oneOf"].as_array();
-        if let Some(alternatives) = alternatives {
-            return alternatives.iter().find_map(|it| file(it, schemas));
+        if let Some(alternatives) = schema["oneOf"].as_array() {
+            let mut found = alternatives.iter().map(|it| files(it, schemas));
+            return found.find(|it| !it.is_empty()).unwrap_or_default();
+        }
+        if let Some(properties) = schema["properties"].as_object() {
+            let of_property = |(name, of_property): (&String, &Value)| {
+                let found = files(of_property, schemas).into_iter();
+                let whole = |(value, within): (Value, String)| {
+                    let mut whole = needed(schema);
+                    whole[name] = value;
+                    (whole, format!(".{name}{within}"))
+                };
+                found.map(whole).collect::<Vec<_>>()
+            };
+            return properties.iter().flat_map(of_property).collect();
         }
         match schema["format"].as_str() {
-            Some("path") => Some((json!(FILE), "")),
+            Some("path") => vec![(json!(FILE), String::new())],
             // A secret may be in a file.
-            Some("password") => Some((json!({ "file": FILE }), "")),
-            _ => None,
+            Some("password") => vec![(json!({ "file": FILE }), String::new())],
+            _ => Vec::new(),
         }
+    }
+
+    /// The required members of an object within a setting, which are texts.
+    fn needed(schema: &Value) -> Value {
+        let names = schema["required"].as_array().into_iter().flatten();
+        let members = names.map(|name| (name.as_str().unwrap().to_owned(), json!("a")));
+        Value::Object(members.collect())
     }
 
     fn resolved<'a>(schema: &'a Value, schemas: &'a Schemas) -> &'a Value {
@@ -202,6 +236,11 @@ mod tests {
             "kafka" => json!({"brokers": ["h:9092"], "topic": "t"}),
             "redis" => json!({"url": "redis://h"}),
             "postgres" => json!({"url": "postgres://u@h/d", "consumer": "c", "table": "t"}),
+            "s3" => s3()["sink"]["s3"].clone(),
+            "sqs" => sqs()["sink"]["sqs"].clone(),
+            "sns" => sns()["sink"]["sns"].clone(),
+            "pubsub" => pubsub()["sink"]["pubsub"].clone(),
+            "endpoints" => json!({}),
             "file" => json!({"path": FILE}),
             _ => panic!("{kind}: add its required settings"),
         }
@@ -243,15 +282,31 @@ mod tests {
                 .unwrap_err();
             assert_eq!(error.field, field);
         }
+        for (kind, mut json) in [
+            ("s3", s3()),
+            ("sqs", sqs()),
+            ("sns", sns()),
+            ("pubsub", pubsub()),
+        ] {
+            let reach = reach(&[kind]);
+            json["sink"][kind]["allow"] = json!(["127.0.0.1/32"]);
+            let open = Spec::read(&json).unwrap();
+            open.check("a", Written::AtRunTime(&reach)).unwrap();
+            json["sink"][kind]["allow"] = json!(["10.0.0.0/8"]);
+            let closed = Spec::read(&json).unwrap();
+            let error = closed.check("a", Written::AtRunTime(&reach)).unwrap_err();
+            assert_eq!(error.field, format!("sink.{kind}.allow"));
+        }
         let open = Spec::read(&webhook(json!({"allow": ["127.0.0.1/32"]}))).unwrap();
         open.check("a", Written::AtRunTime(&reach(&["webhook"])))
             .unwrap();
     }
 
     #[test]
-    fn a_kind_without_a_guard_is_declared_at_run_time_only_where_the_setting_names_it() {
+    fn another_kind_than_a_webhook_is_declared_at_run_time_only_where_the_setting_names_it() {
         let all = [
-            "webhook", "nats", "amqp", "kafka", "redis", "postgres", "smtp",
+            "webhook", "nats", "amqp", "kafka", "redis", "postgres", "s3", "sqs", "sns", "pubsub",
+            "smtp",
         ];
         for (kind, settings) in [
             ("nats", json!({"url": "nats://10.0.0.1"})),
@@ -262,6 +317,10 @@ mod tests {
                 "postgres",
                 json!({"url": "postgres://u@10.0.0.1/d", "consumer": "c", "table": "t"}),
             ),
+            ("s3", required("s3")),
+            ("sqs", required("sqs")),
+            ("sns", required("sns")),
+            ("pubsub", required("pubsub")),
         ] {
             let spec = Spec::read(&json!({"sink": {kind: settings}})).unwrap();
             spec.check("a", Written::InConfiguration).unwrap();
@@ -306,6 +365,40 @@ mod tests {
             allow: vec!["127.0.0.0/8".parse().unwrap()],
             kinds: kinds.iter().map(|it| (*it).to_owned()).collect(),
         }
+    }
+
+    fn s3() -> Value {
+        json!({"sink": {"s3": {
+            "endpoint": "https://s3.example.com",
+            "region": "auto",
+            "bucket": "logs",
+            "access_key_id": "key",
+            "secret_access_key": "hunter2",
+        }}})
+    }
+
+    fn sqs() -> Value {
+        json!({"sink": {"sqs": {
+            "queue_url": "https://sqs.example.com/1/events",
+            "region": "auto",
+            "access_key_id": "key",
+            "secret_access_key": "hunter2",
+        }}})
+    }
+
+    fn sns() -> Value {
+        json!({"sink": {"sns": {
+            "topic_arn": "arn:aws:sns:eu-central-1:123456789012:events",
+            "access_key_id": "key",
+            "secret_access_key": "hunter2",
+        }}})
+    }
+
+    fn pubsub() -> Value {
+        json!({"sink": {"pubsub": {
+            "topic": "projects/shop/topics/events",
+            "service_account": "hunter2",
+        }}})
     }
 
     fn webhook() -> Value {

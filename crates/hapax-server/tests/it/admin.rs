@@ -13,7 +13,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    hapax::{PATIENCE, Relay, SECRET, migrated, start_relay},
+    hapax::{PATIENCE, Relay, SECRET, ask, migrated, start_relay},
     store::{Home, Located, Store, on_both_stores},
 };
 
@@ -82,17 +82,8 @@ impl Served {
         path: &str,
         body: Option<&Value>,
     ) -> HttpAnswer {
-        let bearer = format!("Bearer {token}");
-        let mut headers = vec![("content-type", "application/json")];
-        if !token.is_empty() {
-            headers.push(("authorization", &bearer));
-        }
-        let body = body.map(Value::to_string).unwrap_or_default();
         let url = format!("{}{path}", self.url);
-        self.client
-            .send(method, &url, &headers, body.into())
-            .await
-            .unwrap()
+        ask(&self.client, (method, &url), token, body).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> Value {
@@ -134,12 +125,16 @@ async fn who_has_no_token_is_not_let_in_and_a_viewer_does_not_act(on: Store) {
         (Method::DELETE, "/destinations/a"),
         (Method::POST, "/destinations/a/pause"),
         (Method::POST, "/destinations/a/test"),
+        (Method::POST, "/endpoints/a/test"),
+        (Method::POST, "/filters/try"),
+        (Method::POST, "/endpoints/try"),
         (Method::POST, "/dead-letters/replay"),
         (Method::POST, "/dead-letters/a/1/discard"),
         (Method::POST, "/deliveries/a/1/retry"),
         (Method::POST, "/jobs/1/cancel"),
         (Method::POST, "/keys/POST%20%2Forders/k/purge"),
         (Method::POST, "/sagas/s1/decide"),
+        (Method::POST, "/unknown-outcomes/POST%20%2Forders/k/decide"),
         (Method::POST, "/nowhere"),
     ] {
         let answer = served.ask(VIEWER, method, path, Some(&json!({}))).await;
@@ -271,6 +266,7 @@ async fn check_wrong_declarations(served: &Served) {
     for (body, member) in [
         (spec("partitions", json!(3)), "partitions"),
         (spec("evnts", json!([])), "evnts"),
+        (spec("filter", json!({"/a": {"$gtt": 1}})), "filter./a.$gtt"),
         (spec("start", json!("yesterday")), "start"),
         (spec("start", json!("9999-01-31T12:00:00Z")), "start"),
         (
@@ -345,17 +341,39 @@ async fn check_wrong_bodies(served: &Served) {
         "VALIDATION.member",
     );
     let bearer = format!("Bearer {OPERATOR}");
-    let headers = [
-        ("authorization", bearer.as_str()),
-        ("content-type", "text/plain"),
-    ];
-    let url = format!("{}/destinations", served.url);
-    let plain = served
-        .client
-        .send(Method::POST, &url, &headers, "{}".into())
-        .await
-        .unwrap();
+    let post = async |path: &str, content_type: &str, body: &'static str| {
+        let headers = [
+            ("authorization", bearer.as_str()),
+            ("content-type", content_type),
+        ];
+        let url = format!("{}{path}", served.url);
+        let client = &served.client;
+        let sent = client.send(Method::POST, &url, &headers, body.into());
+        sent.await.unwrap()
+    };
+    let plain = post("/destinations", "text/plain", "{}").await;
     check(&plain, 415, "VALIDATION.content_type");
+    for (path, body, member) in [
+        (
+            "/destinations",
+            r#"{"name": "a", "spec": {"sink": {"webhook": {"mapping": {"a": 1, "a": 2}}}}}"#,
+            "sink.webhook.mapping.a",
+        ),
+        (
+            "/endpoints",
+            r#"{"tenant": "acme", "url": "https://a.example/", "mapping": {"a": 1, "a": 2}}"#,
+            "mapping.a",
+        ),
+        (
+            "/endpoints/try",
+            r#"{"tenant": "acme", "filter": {"/n": {"$gte": 1, "$gte": 2}}}"#,
+            "filter./n.$gte",
+        ),
+    ] {
+        let twice = post(path, "application/json", body).await;
+        check(&twice, 400, "VALIDATION.member");
+        assert_eq!(twice.json().unwrap()["member"], member);
+    }
 }
 
 /// Waits until the relay has given up this many events.

@@ -562,7 +562,7 @@ async fn check_foreign_rows_are_not_changed(served: &Served, why: &Value) {
     );
 }
 
-/// Checks that a tenant sees the timeline of its own event, and only its own rows in the figures.
+/// Checks that a tenant sees the timeline of an event that it owns, and only its own rows in the figures.
 async fn check_own_figures(served: &Served, own: &str) {
     let timeline = served.get_as_alice(&format!("/timeline?event={own}")).await;
     assert_eq!(timeline.status, 200, "{}", timeline.text());

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::hapax::{Ran, hapax, run, run_to_end};
+use crate::hapax::{Ran, SECRET, hapax, run, run_to_end};
 
 #[test]
 fn the_defaults_are_printed_as_the_file_they_are() {
@@ -55,6 +55,23 @@ fn a_secret_is_shown_nowhere() {
         "[database]\nurl = \"postgres://a:hunter2@db/a\"\n\
          [destinations.a]\nsink.redis.url = \"redis://:hunter2@r/0\"\n\
          [destinations.b]\nsink.nats.url = \"nats://a:hunter2@n\"\n\
+         [destinations.c.sink.webhook]\nurl = \"https://c\"\nsecret = \"{SECRET}\"\n\
+         headers.x-api-key = \"hunter2\"\n\
+         basic.user = \"c\"\nbasic.password = \"hunter2\"\n\
+         [destinations.d.sink.webhook]\nurl = \"https://d\"\nsecret = \"{SECRET}\"\n\
+         oauth.token_url = \"https://e\"\noauth.client_id = \"d\"\n\
+         oauth.client_secret = \"hunter2\"\n\
+         [destinations.e.sink.s3]\nendpoint = \"https://e\"\nregion = \"auto\"\n\
+         bucket = \"e\"\naccess_key_id = \"e\"\nsecret_access_key = \"hunter2\"\n\
+         session_token = \"hunter2\"\n\
+         [destinations.f.sink.sqs]\nqueue_url = \"https://f/1/f\"\nregion = \"auto\"\n\
+         access_key_id = \"f\"\nsecret_access_key = \"hunter2\"\n\
+         [destinations.g.sink.sns]\n\
+         topic_arn = \"arn:aws:sns:eu-central-1:123456789012:g\"\n\
+         access_key_id = \"g\"\nsecret_access_key = \"hunter2\"\n\
+         session_token = \"hunter2\"\n\
+         [destinations.h.sink.pubsub]\ntopic = \"projects/h/topics/h\"\n\
+         endpoint = \"https://h\"\n\
          [admin.tokens.ann]\ntoken = \"hunter2hunter2hunter2\"\nrole = \"viewer\"\n\
          [secrets]\nkey = \"{key}\"\nprevious = [\"{key}\"]\n"
     );
@@ -106,6 +123,25 @@ fn a_destination_that_can_never_work_is_refused_by_its_setting() {
         "[destinations.a]\nsink.webhook = { url = \"http://x/\", secret = \"hunter2\" }\n",
         "destinations.a.sink.webhook.secret is not valid",
     );
+    let webhook = format!(
+        "[destinations.a.sink.webhook]\nurl = \"https://x/\"\nsecret = \"{SECRET}\"\n\
+         basic = {{ user = \"a\", password = \"hunter2\" }}\n"
+    );
+    refused(
+        &format!("{webhook}headers.Authorization = \"hunter2\"\n"),
+        "destinations.a.sink.webhook.headers.authorization decides the header authorization, and so \
+         does basic",
+    );
+    refused(
+        &format!("{webhook}headers.Content-Length = \"1\"\n"),
+        "destinations.a.sink.webhook.headers.Content-Length cannot be configured",
+    );
+    refused(
+        &format!(
+            "{webhook}client_certificate = {{ certificate = \"hunter2\", key = \"hunter2\" }}\n"
+        ),
+        "destinations.a.sink.webhook.client_certificate.certificate is not a chain",
+    );
     refused(
         "[destinations.a]\nsink.redis.url = { file = \"/nowhere/at/all\" }\n",
         "destinations.a.sink.redis.url file /nowhere/at/all: No such file",
@@ -118,6 +154,89 @@ fn a_destination_that_can_never_work_is_refused_by_its_setting() {
         "[destinations.\"a/b\"]\nsink.file.path = \"-\"\n",
         "destinations.a/b.name must be 1 to 64 characters of",
     );
+}
+
+#[test]
+fn a_setting_that_is_probably_not_meant_is_a_warning() {
+    let topic = |order: &str| {
+        format!(
+            "[destinations.a]\n{order}[destinations.a.sink.sns]\n\
+             topic_arn = \"arn:aws:sns:us-east-1:123456789012:a.fifo\"\n\
+             endpoint = \"https://sns.eu-central-1.amazonaws.com\"\n\
+             access_key_id = \"a\"\nsecret_access_key = \"hunter2\\n\"\n"
+        )
+    };
+    let check = ["config", "check", "--database", "postgres://db/a"];
+    let ran = with_file(&topic(""), &check, &[]).ended(0);
+    for warning in [
+        "warning: destinations.a.order is \"none\"",
+        "warning: destinations.a.sink.sns.endpoint is in eu-central-1, but topic_arn is in us-east-1",
+        "warning: destinations.a.sink.sns.secret_access_key begins or ends with a space",
+    ] {
+        assert!(ran.stdout.contains(warning), "{ran:?}");
+    }
+    assert!(!ran.stdout.contains("hunter2"), "{ran:?}");
+    let check = [&check[..], &["--json"]].concat();
+    let ran = with_file(&topic("order = \"key\"\n"), &check, &[]).ended(0);
+    assert_eq!(ran.json()["ok"], true, "{ran:?}");
+    let warnings = ran.json()["warnings"].clone();
+    assert_eq!(warnings.as_array().unwrap().len(), 2, "{warnings}");
+}
+
+#[test]
+fn a_filter_is_a_table_or_a_text_and_is_refused_by_its_place() {
+    let filter = |filter: &str| {
+        format!("[destinations.a]\nfilter = {filter}\nsink.file.path = \"/dev/null\"\n")
+    };
+    let good = filter("{ \"/amount\" = { \"$gte\" = 99.5 }, tenant = \"acme\" }");
+    let check = ["config", "check", "--database", "postgres://db/a"];
+    with_file(&good, &check, &[]).ended(0);
+    let name = "HAPAX__DESTINATIONS__A__FILTER";
+    with_file(&good, &check, &[(name, "{\"/amount\": 1}")]).ended(0);
+    let place = "destinations.a.filter./a.$gtt is an unknown operator: did you mean $gt?";
+    refused(&filter("{ \"/a\" = { \"$gtt\" = 1 } }"), place);
+    refused(&filter("'{\"/a\": {\"$gtt\": 1}}'"), place);
+    refused_with(&good, &[(name, "{\"/a\": {\"$gtt\": 1}}")], place);
+    refused(
+        &filter("{ \"/a\" = 1e300 }"),
+        "destinations.a.filter./a has more digits than a number of a table keeps",
+    );
+    refused(
+        &filter("{ }"),
+        "destinations.a.filter must have at least one condition",
+    );
+}
+
+#[test]
+fn a_setting_of_another_form_is_refused_with_the_form_that_is_expected() {
+    let webhook =
+        format!("[destinations.a.sink.webhook]\nurl = \"https://x/\"\nsecret = \"{SECRET}\"\n");
+    for (setting, expected) in [
+        ("mapping = { a = inf }", "mapping.a is inf or nan"),
+        ("mapping = { a = nan }", "mapping.a is inf or nan"),
+        (
+            "mapping = \"$.data\"",
+            "mapping is not valid JSON: write a path as a JSON string, such as '\"$.data\"'",
+        ),
+        (
+            "allow = [\"127.0.0.1\"]",
+            "allow[0] must be a network such as \"10.0.0.0/8\": a single address ends in /32",
+        ),
+    ] {
+        let expected = format!("destinations.a.sink.webhook.{expected}");
+        refused(&format!("{webhook}{setting}\n"), &expected);
+    }
+    for section in ["relay", "endpoints"] {
+        let file = format!("[{section}]\nallow = [\"127.0.0.1\"]\n");
+        refused(&file, &format!("{section}.allow[0] must be a network"));
+    }
+    let topic = "[destinations.a.sink.sns]\nmapping = \"{}\"\n\
+        topic_arn = \"arn:aws:sns:us-east-1:123456789012:a\"\n\
+        access_key_id = \"a\"\nsecret_access_key = \"a\"\n";
+    refused(topic, "destinations.a.sink.sns.mapping is unknown");
+    let check = ["config", "check", "--database", "postgres://db/a"];
+    let ran = with_file(topic, &check, &[]);
+    assert!(!ran.stderr.contains("did you mean"), "{ran:?}");
 }
 
 #[test]

@@ -3,7 +3,12 @@
 //! Tests that need a healthy database use a separate server, because the shared server of the tests
 //! may run without `fsync`.
 
-use std::{fs, net::TcpListener};
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpListener},
+    thread,
+};
 
 use hapax_testkit::{
     http::HttpReceiver,
@@ -330,6 +335,99 @@ async fn a_destination_that_cannot_be_reached_is_a_warning_and_one_that_is_block
     has(&findings, "error", "destinations", "nothing will be sent");
     let (code, _) = examined(&database.url(), &blocked, &["--database-only"]);
     assert!(code < 2);
+}
+
+#[tokio::test]
+async fn an_https_address_without_tls_is_a_warning() {
+    let (_cluster, database) = private().await;
+    let plain = webhook("plain", &format!("https://{}/hunter2", plain_server()));
+    let (code, findings) = examined(&database.url(), &plain, &[]);
+    assert_eq!(code, 1, "{findings:#}");
+    let found = "the server does not speak TLS at this port";
+    has(&findings, "warning", "destinations", found);
+    assert!(!findings.to_string().contains("hunter2"), "{findings:#}");
+}
+
+#[tokio::test]
+async fn a_queue_that_keeps_another_order_than_the_relay_is_a_warning() {
+    let (_cluster, database) = private().await;
+    let queue = TcpListener::bind("127.0.0.1:0").unwrap();
+    let queue = queue.local_addr().unwrap();
+    let ordered = |order: &str| {
+        format!(
+            "[destinations.billing]\n{order}[destinations.billing.sink.sqs]\n\
+             queue_url = \"http://{queue}/1/billing.fifo\"\nregion = \"auto\"\n\
+             access_key_id = \"key\"\nsecret_access_key = \"secret\"\n\
+             allow = [\"127.0.0.0/8\"]\n"
+        )
+    };
+    let (code, findings) = examined(&database.url(), &ordered(""), &[]);
+    assert_eq!(code, 1, "{findings:#}");
+    let found = "billing: order is \"none\"";
+    let finding = has(&findings, "warning", "destinations", found);
+    assert_eq!(finding["remedy"], "set order = \"key\"");
+    let (_, findings) = examined(&database.url(), &ordered("order = \"key\"\n"), &[]);
+    let all = findings.to_string();
+    assert!(!all.contains("order is"), "{all}");
+}
+
+/// A server that responds to everything with a plain text.
+fn plain_server() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            // The first connection is closed without a byte.
+            if stream.read_exact(&mut [0; 5]).is_ok() {
+                drop(stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n"));
+                drop(stream.read_to_end(&mut Vec::new()));
+            }
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn the_routes_of_a_gateway_and_its_instances_are_looked_at() {
+    let (_cluster, database) = private().await;
+    let service = TcpListener::bind("127.0.0.1:0").unwrap();
+    let up = service.local_addr().unwrap();
+    let gateway = |protect: &str| {
+        format!(
+            "[gateway]\ntenant = {{ header = \"x-account\" }}\n\
+             [gateway.upstreams.orders]\ninstances = [\"http://{up}\"]\n\
+             [gateway.routes.orders]\npath = \"/orders\"\nupstream = \"orders\"\nkey = \"required\"\n\
+             protect = [\"{protect}\"]\n"
+        )
+    };
+    let (code, findings) = examined(&database.url(), &gateway("POST"), &[]);
+    assert!(code < 2, "{findings:#}");
+    has(&findings, "ok", "gateway", "which can all be reached: 1");
+    drop(service);
+    let (code, findings) = examined(&database.url(), &gateway("GET"), &[]);
+    assert_eq!(code, 1, "{findings:#}");
+    has(
+        &findings,
+        "warning",
+        "gateway",
+        "gateway.routes.orders: protects GET",
+    );
+    has(
+        &findings,
+        "warning",
+        "gateway",
+        &format!("http://{up} cannot be connected to"),
+    );
+    let (_, findings) = examined(&database.url(), &gateway("GET"), &["--database-only"]);
+    has(
+        &findings,
+        "warning",
+        "gateway",
+        "gateway.routes.orders: protects GET",
+    );
+    let all = findings.to_string();
+    assert!(!all.contains("cannot be connected to"), "{all}");
 }
 
 #[tokio::test]

@@ -2,11 +2,18 @@
 
 use std::{path::Path, process::Command, time::Duration};
 
-use hapax_testkit::postgres::Database;
+use hapax::signature::{Received as Signed, Secret, Verifier, verify};
+use hapax_testkit::{
+    clock::system_clock,
+    http::{HttpAnswer, HttpClient, Received},
+    postgres::Database,
+};
 pub(crate) use hapax_testkit::{
     program::{Ran, run_to_end},
     relay::{Relay, SECRET},
 };
+use http::Method;
+use serde_json::Value;
 use tokio_postgres::Client;
 
 /// The maximum time that a test waits for anything.
@@ -52,6 +59,37 @@ pub(crate) fn webhook(name: &str, url: &str) -> String {
          schedule = [\"0s\", \"50ms\", \"100ms\", \"200ms\", \"1s\", \"1s\", \"1s\", \"1s\"]\n\
          sink.webhook = {{ url = \"{url}\", secret = \"{SECRET}\", allow = [\"127.0.0.0/8\"] }}\n"
     )
+}
+
+/// Sends a request of JSON with a bearer token, or without a token if it is empty.
+pub(crate) async fn ask(
+    client: &HttpClient,
+    (method, url): (Method, &str),
+    token: &str,
+    body: Option<&Value>,
+) -> HttpAnswer {
+    let bearer = format!("Bearer {token}");
+    let mut headers = vec![("content-type", "application/json")];
+    if !token.is_empty() {
+        headers.push(("authorization", &bearer));
+    }
+    let body = body.map(Value::to_string).unwrap_or_default();
+    let sent = client.send(method, url, &headers, body.into());
+    sent.await.unwrap()
+}
+
+/// Whether a request was signed with a secret.
+pub(crate) fn is_signed(received: &Received, secret: &str) -> bool {
+    let keys = [Verifier::V1(secret.parse::<Secret>().unwrap())];
+    let header = |name: &str| received.header(name).unwrap();
+    let signed = Signed {
+        id: header("webhook-id"),
+        timestamp: header("webhook-timestamp"),
+        signature: header("webhook-signature"),
+        body: &received.body,
+    };
+    let tolerance = Duration::from_mins(5);
+    verify(&signed, &keys, system_clock().now(), tolerance).is_ok()
 }
 
 /// Starts a relay with this configuration, and waits until it delivers.

@@ -41,6 +41,11 @@ const GLOBAL: [&str; 7] = [
     "--help",
     "--version",
 ];
+/// A valid event catalogue.
+const CATALOGUE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../examples/shop/catalogue.json"
+);
 /// The secret that replaces a file's secret, because the file does not exist here.
 const SECRET: &str = "\"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"";
 
@@ -120,7 +125,9 @@ fn every_configuration_of_the_guides_can_work() {
             let path = folder.path().join("hapax.toml");
             // The paths in a folder of the service are replaced by a temporary folder.
             let here = folder.path().to_str().unwrap();
-            let text = without_files(&block).replace("/var/lib/hapax", here);
+            let text = without_files(&with_service_account(&block)).replace("/var/lib/hapax", here);
+            let text = with_certificates(text, folder.path());
+            fs::copy(CATALOGUE, folder.path().join("catalogue.json")).unwrap();
             fs::write(&path, text).unwrap();
             let mut check = hapax(&["config", "check", "--database", "postgres://db/a"]);
             check.arg("--config").arg(&path);
@@ -192,10 +199,11 @@ async fn no_list_refuses_a_flag_that_its_help_offers() {
             .filter_map(|line| line.trim().strip_prefix("--"));
         for name in flags.map(|flag| flag.split(' ').next().unwrap_or_default()) {
             let value = match (name, verb.as_str()) {
-                // What follows a page is known only to the list itself.
+                // Only the list knows the next page.
                 ("before" | "after", _) => continue,
                 ("state", "deliveries list") => "dead",
                 ("state", "keys list") => "completed",
+                ("state", "endpoints list") => "enabled",
                 ("state", _) => "running",
                 ("since" | "until", _) => "1h",
                 ("limit" | "attempts-min" | "version", _) => "1",
@@ -325,6 +333,27 @@ fn without_files(block: &str) -> String {
     while let Some(at) = text.find("{ file = \"") {
         let end = at + text[at..].find('}').unwrap() + 1;
         text.replace_range(at..end, SECRET);
+    }
+    text
+}
+
+/// The configuration with the key of a service account instead of its file.
+fn with_service_account(block: &str) -> String {
+    let key = include_str!("../../../hapax-sinks/tests/it/pubsub/service-account.json");
+    let text = format!("'''{key}'''");
+    block.replace("{ file = \"/run/secrets/pubsub.json\" }", &text)
+}
+
+/// The configuration with the certificates that it names, which are written to a folder.
+fn with_certificates(mut text: String, folder: &Path) -> String {
+    const START: &str = "\"/etc/hapax/";
+    let vectors = include_str!("../../../hapax-gateway/tests/vectors/paypal.json");
+    let vectors: serde_json::Value = serde_json::from_str(vectors).unwrap();
+    while let Some(at) = text.find(START) {
+        let end = at + 1 + text[at + 1..].find('"').unwrap();
+        let path = folder.join(&text[at + START.len()..end]);
+        fs::write(&path, vectors["certificate"].as_str().unwrap()).unwrap();
+        text.replace_range(at + 1..end, path.to_str().unwrap());
     }
     text
 }

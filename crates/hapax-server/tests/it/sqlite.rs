@@ -39,6 +39,22 @@ async fn a_relay_delivers_the_events_of_a_file_that_nobody_else_has_open() {
 }
 
 #[tokio::test]
+async fn a_relay_whose_file_was_moved_away_is_not_ready() {
+    let database = Home::migrated(Store::Sqlite).await;
+    let receiver = HttpReceiver::start().await;
+    let relay = start_relay(&database.url(), &webhook("orders", &receiver.url("/"))).await;
+    assert_eq!(relay.get("/readyz").await.status, 200);
+    fs::rename(database.path(), database.path().with_extension("away")).unwrap();
+    eventually(PATIENCE, async || {
+        let ready = relay.get("/readyz").await;
+        let body = ready.json().unwrap();
+        ready.status == 503 && body["status"] == "database accepts no writes"
+    })
+    .await;
+    assert_eq!(relay.get("/healthz").await.status, 200);
+}
+
+#[tokio::test]
 async fn a_relay_is_refused_a_file_that_a_service_has_open() {
     let database = Home::migrated(Store::Sqlite).await;
     let service = database.sqlite();

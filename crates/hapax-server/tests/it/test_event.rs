@@ -46,7 +46,7 @@ async fn test(database: &Home, name: &str, config: &str) -> Ran {
 }
 
 /// Runs `hapax destinations test` with this configuration.
-async fn test_with(database: &Home, name: &str, configuration: &str) -> Ran {
+pub(crate) async fn test_with(database: &Home, name: &str, configuration: &str) -> Ran {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("hapax.toml");
     fs::write(&config, configuration).unwrap();
@@ -84,7 +84,10 @@ async fn a_test_event_that_is_not_taken_fails_with_the_reason(on: Store) {
         .await
         .ended(1);
     assert!(ran.stderr.contains("responded with 422"), "{ran:?}");
+    let error_type = "(error type status_4xx)";
+    assert!(ran.stderr.contains(error_type), "{ran:?}");
     let attempt = &ran.json()["attempt"];
+    assert!(attempt["error"].as_str().unwrap().ends_with(error_type));
     assert_eq!(attempt["outcome"], "declined", "{attempt}");
     let response = attempt["response"].as_str().unwrap();
     assert!(response.contains("\"x\"") && !response.contains("hunter2"));

@@ -4,7 +4,11 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{format::Format, secret::Secret};
+use crate::{
+    format::Format,
+    secret::Secret,
+    settings::{Address, Compared, is_same},
+};
 
 /// A RabbitMQ exchange.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -29,4 +33,17 @@ pub struct AmqpSettings {
     /// The encoding of events. The default is `binary`.
     #[serde(default)]
     pub format: Format,
+}
+
+impl Address for AmqpSettings {
+    fn compare_address(&self, before: &Self) -> Compared {
+        let Self {
+            url,
+            ca,
+            exchange: _,
+            routing_key: _,
+            format: _,
+        } = self;
+        vec![("url", is_same(url, &before.url)), ("ca", *ca == before.ca)]
+    }
 }

@@ -93,7 +93,7 @@ impl Sink for JsonLines {
     fn deliver<'a>(&'a self, offers: &'a [Offer]) -> BoxFuture<'a, Vec<Outcome>> {
         let mut lines = Vec::new();
         for offer in offers {
-            push_line(&mut lines, format::cloud_event(offer.event(), &self.source));
+            format::push_line(&mut lines, format::cloud_event(offer.event(), &self.source));
         }
         let place = Arc::clone(&self.place);
         Box::pin(async move {
@@ -148,17 +148,6 @@ impl fmt::Debug for JsonLines {
             .field("source", &self.source)
             .finish_non_exhaustive()
     }
-}
-
-/// Appends one event as one line. JSON has line breaks only between its tokens.
-fn push_line(lines: &mut Vec<u8>, mut event: Vec<u8>) {
-    for byte in &mut event {
-        if matches!(byte, b'\n' | b'\r') {
-            *byte = b' ';
-        }
-    }
-    lines.append(&mut event);
-    lines.push(b'\n');
 }
 
 /// A pipe or a device cannot be synced and reports the call as invalid.

@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{format::Format, secret::Secret};
+use crate::{
+    format::Format,
+    secret::Secret,
+    settings::{Address, Compared, is_same},
+};
 
 /// A Kafka topic.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -24,4 +28,26 @@ pub struct KafkaSettings {
     /// The encoding of events. The default is `binary`.
     #[serde(default)]
     pub format: Format,
+}
+
+impl Address for KafkaSettings {
+    fn compare_address(&self, before: &Self) -> Compared {
+        let Self {
+            brokers,
+            properties,
+            topic: _,
+            format: _,
+        } = self;
+        // Properties of librdkafka name servers and certificates, too.
+        let old = &before.properties;
+        let is_known = |(name, now): (&String, &Secret)| {
+            let old = old.get(name);
+            old.is_some_and(|old| is_same(now, old))
+        };
+        let are_same = properties.len() == old.len() && properties.iter().all(is_known);
+        vec![
+            ("brokers", *brokers == before.brokers),
+            ("properties", are_same),
+        ]
+    }
 }

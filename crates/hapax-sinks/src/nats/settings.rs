@@ -4,7 +4,11 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{format::Format, secret::Secret};
+use crate::{
+    format::Format,
+    secret::Secret,
+    settings::{Address, Compared, is_same},
+};
 
 /// NATS JetStream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -34,4 +38,23 @@ pub struct NatsSettings {
     /// The encoding of events. The default is `binary`.
     #[serde(default)]
     pub format: Format,
+}
+
+impl Address for NatsSettings {
+    fn compare_address(&self, before: &Self) -> Compared {
+        let Self {
+            url,
+            user,
+            ca,
+            subject: _,
+            password: _,
+            token: _,
+            format: _,
+        } = self;
+        vec![
+            ("url", is_same(url, &before.url)),
+            ("user", *user == before.user),
+            ("ca", *ca == before.ca),
+        ]
+    }
 }

@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::secret::Secret;
+use crate::{
+    secret::Secret,
+    settings::{Address, Compared, is_same},
+};
 
 /// The inbox and a table of another PostgreSQL database.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -68,4 +71,18 @@ impl Field {
         (Self::Headers, "headers"),
         (Self::CreatedAt, "created_at"),
     ];
+}
+
+impl Address for PostgresSettings {
+    fn compare_address(&self, before: &Self) -> Compared {
+        let Self {
+            url,
+            ca,
+            consumer: _,
+            table: _,
+            columns: _,
+            without: _,
+        } = self;
+        vec![("url", is_same(url, &before.url)), ("ca", *ca == before.ca)]
+    }
 }

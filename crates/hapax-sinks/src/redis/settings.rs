@@ -4,7 +4,11 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{format::Format, secret::Secret};
+use crate::{
+    format::Format,
+    secret::Secret,
+    settings::{Address, Compared, is_same},
+};
 
 /// A Redis stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -30,4 +34,17 @@ pub struct RedisSettings {
     /// The encoding of events. The default is `binary`.
     #[serde(default)]
     pub format: Format,
+}
+
+impl Address for RedisSettings {
+    fn compare_address(&self, before: &Self) -> Compared {
+        let Self {
+            url,
+            ca,
+            stream: _,
+            length_max: _,
+            format: _,
+        } = self;
+        vec![("url", is_same(url, &before.url)), ("ca", *ca == before.ca)]
+    }
 }

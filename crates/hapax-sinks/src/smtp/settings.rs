@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::secret::Secret;
+use crate::{
+    secret::Secret,
+    settings::{Address, Compared, is_same},
+};
 
 /// A mail server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -43,4 +46,23 @@ pub enum StartTls {
     Required,
     /// Never.
     Never,
+}
+
+impl Address for SmtpSettings {
+    fn compare_address(&self, before: &Self) -> Compared {
+        let Self {
+            url,
+            ca,
+            start_tls,
+            from: _,
+            recipient: _,
+            templates: _,
+            mails: _,
+        } = self;
+        vec![
+            ("url", is_same(url, &before.url)),
+            ("ca", *ca == before.ca),
+            ("start_tls", *start_tls == before.start_tls),
+        ]
+    }
 }

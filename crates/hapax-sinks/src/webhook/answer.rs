@@ -2,7 +2,7 @@
 //!
 //! Only the status decides. The body is kept for display, up to 16 KiB and until the timeout of the
 //! exchange. A longer body is cut off with its connection. A long, slow or incomplete body never
-//! turns a success into a failure.
+//! turns a success into a failure. Secrets that the endpoint sends back are masked.
 
 use bytes::{Bytes, BytesMut};
 use hapax::{
@@ -16,16 +16,19 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout_at};
 
-/// Evaluates a response. The part of its body that is read by `deadline` is kept.
+use super::echo;
+
+/// Evaluates a response. The part of its body that is read by `deadline` is kept, without `secrets`.
 pub(super) async fn judge(
     response: Response<Incoming>,
     deadline: Instant,
     now: Timestamp,
+    secrets: &[&str],
 ) -> Outcome {
     let (parts, body) = response.into_parts();
     let receipt = Receipt {
         status: Some(parts.status.as_u16()),
-        head: read_head(body, deadline).await,
+        head: echo::mask(read_head(body, deadline).await, secrets),
     };
     let refused = Refused(parts.status);
     let error_type = match parts.status.as_u16() {
@@ -69,7 +72,8 @@ fn is_about_the_event(status: StatusCode) -> bool {
 #[error("endpoint responded with {0}")]
 struct Refused(StatusCode);
 
-async fn read_head(mut body: Incoming, deadline: Instant) -> Bytes {
+/// Reads the beginning of a body, until it is long enough or the time is up.
+pub(crate) async fn read_head(mut body: Incoming, deadline: Instant) -> Bytes {
     let mut head = BytesMut::new();
     while head.len() < RESPONSE_HEAD_BYTES {
         let Ok(Some(Ok(frame))) = timeout_at(deadline, body.frame()).await else {

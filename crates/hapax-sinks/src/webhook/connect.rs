@@ -31,7 +31,7 @@ const HEAD_START: Duration = Duration::from_millis(250);
 
 /// Connects to the host of a webhook.
 #[derive(Clone, Debug)]
-pub(super) struct Dial {
+pub(crate) struct Dial {
     place: Arc<Place>,
 }
 
@@ -44,7 +44,7 @@ struct Place {
 }
 
 impl Dial {
-    pub(super) fn new(
+    pub(crate) fn new(
         host: Result<Host, Blocked>,
         port: u16,
         guard: Guard,
@@ -60,7 +60,7 @@ impl Dial {
     }
 
     /// Why the host is blocked, if that is known without resolving it.
-    pub(super) fn refusal(&self) -> Option<Blocked> {
+    pub(crate) fn refusal(&self) -> Option<Blocked> {
         match &self.place.host {
             Ok(Host::Address(address)) => self.place.guard.check_address(*address).err(),
             Ok(Host::Name(_)) => None,
@@ -105,7 +105,7 @@ impl Place {
         for address in found.iter().copied() {
             match self.guard.check_address(address) {
                 Ok(()) => open.push(SocketAddr::new(address, self.port)),
-                Err(reason) => blocked = Some(reason),
+                Err(reason) => blocked = Some(self.said(reason)),
             }
         }
         open.truncate(ADDRESSES_MAX);
@@ -113,6 +113,14 @@ impl Place {
             _ if !open.is_empty() => Ok(open),
             Some(reason) => Err(DialError::Blocked(reason)),
             None => Err(DialError::Nowhere),
+        }
+    }
+
+    /// Why an address is blocked, without the address if it is that of a name.
+    fn said(&self, reason: Blocked) -> Blocked {
+        match (&self.host, reason) {
+            (Ok(Host::Name(_)), Blocked::Address { range, .. }) => Blocked::Name { range },
+            (_, reason) => reason,
         }
     }
 }
@@ -141,7 +149,7 @@ async fn first_to_answer(addresses: Vec<SocketAddr>) -> Result<TcpStream, DialEr
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum DialError {
+pub(crate) enum DialError {
     /// The guard blocked the address.
     #[error("connection is not allowed")]
     Blocked(#[source] Blocked),
@@ -161,9 +169,9 @@ pub(super) enum DialError {
 /// The client continues to connect in the background if another connection becomes free first.
 /// Without the limit, a receiver that never finishes its handshake would keep the connection open.
 #[derive(Clone, Debug)]
-pub(super) struct Bounded<C> {
-    pub(super) inner: C,
-    pub(super) timeout: Duration,
+pub(crate) struct Bounded<C> {
+    pub(crate) inner: C,
+    pub(crate) timeout: Duration,
 }
 
 impl<C> Service<Uri> for Bounded<C>

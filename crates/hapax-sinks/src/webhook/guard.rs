@@ -61,7 +61,7 @@ const CLOSED_V6: [(Ipv6Net, &str); 14] = [
 
 /// The host of a URL, parsed once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Host {
+pub(crate) enum Host {
     /// An address in its usual notation.
     Address(IpAddr),
     /// A name to resolve.
@@ -75,7 +75,7 @@ pub enum Blocked {
     /// The host is an unusual notation of an address, or a name that should not be resolved.
     #[error("host is neither a name nor an address in its usual notation")]
     Spelling,
-    /// The address, or every address of the name, is outside the public internet.
+    /// The address is outside the public internet.
     #[error("address {address} is {range}")]
     Address {
         /// The blocked address.
@@ -83,24 +83,48 @@ pub enum Blocked {
         /// The name of its range.
         range: &'static str,
     },
+    /// Every address of the name is outside the public internet. None is said, because a customer who enters
+    /// a name must not learn how it is resolved in a private network.
+    #[error("an address of the host is {range}")]
+    Name {
+        /// The name of the range of one of them.
+        range: &'static str,
+    },
 }
 
 /// The permitted addresses: the public internet, and configured exceptions.
 #[derive(Clone, Default)]
-pub(super) struct Guard {
+pub(crate) struct Guard {
     allow: Vec<IpNet>,
+    /// Whether the public internet is blocked too.
+    is_private: bool,
 }
 
 impl Guard {
-    pub(super) fn allowing(allow: Vec<IpNet>) -> Self {
-        Self { allow }
+    pub(crate) fn allowing(allow: Vec<IpNet>) -> Self {
+        Self {
+            allow,
+            is_private: false,
+        }
+    }
+
+    /// Permits the exceptions and not the public internet.
+    pub(crate) fn allowing_only(allow: Vec<IpNet>) -> Self {
+        Self {
+            allow,
+            is_private: true,
+        }
     }
 
     /// Checks an address. An address that embeds an IPv4 address is treated like that one.
-    pub(super) fn check_address(&self, address: IpAddr) -> Result<(), Blocked> {
+    pub(crate) fn check_address(&self, address: IpAddr) -> Result<(), Blocked> {
         let address = address.to_canonical();
         match closed(address) {
             Some(range) if !self.allow.iter().any(|net| net.contains(&address)) => {
+                Err(Blocked::Address { address, range })
+            }
+            None if self.is_private => {
+                let range = "in the public internet, and the URL is not https";
                 Err(Blocked::Address { address, range })
             }
             _ => Ok(()),
@@ -116,7 +140,7 @@ impl fmt::Debug for Guard {
 
 impl Host {
     /// Parses the host of a URL; `[...]` is IPv6.
-    pub(super) fn parse(text: &str) -> Result<Self, Blocked> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Blocked> {
         if let Some(inner) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')) {
             let address: Ipv6Addr = inner.parse().map_err(|_| Blocked::Spelling)?;
             return Ok(Self::Address(address.into()));
@@ -260,6 +284,17 @@ mod tests {
     }
 
     #[test]
+    fn without_tls_only_an_exception_outside_the_public_internet_is_open() {
+        let guard = Guard::allowing_only(vec![
+            "10.0.0.0/8".parse().unwrap(),
+            "0.0.0.0/0".parse().unwrap(),
+        ]);
+        let is_allowed = |address: &str| guard.check_address(address.parse().unwrap()).is_ok();
+        assert!(is_allowed("10.0.0.1") && is_allowed("::ffff:10.0.0.1"));
+        assert!(!is_allowed("8.8.8.8") && !is_allowed("fd00::1"));
+    }
+
+    #[test]
     fn an_address_in_disguise_is_never_shown_to_a_resolver() {
         for text in [
             "2130706433",
@@ -316,7 +351,7 @@ mod tests {
     fn check(address: &str, expected: Option<&str>) {
         let checked = Guard::default().check_address(address.parse().unwrap());
         let range = checked.err().map(|blocked| match blocked {
-            Blocked::Address { range, .. } => range,
+            Blocked::Address { range, .. } | Blocked::Name { range } => range,
             Blocked::Spelling => "spelling",
         });
         assert_eq!(range, expected, "{address}");

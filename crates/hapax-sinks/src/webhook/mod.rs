@@ -1,10 +1,12 @@
 //! Webhook sink: posts events to an HTTP endpoint by Standard Webhooks.
 //!
 //! Each delivery is one POST. The body is encoded once and signed when it is sent, with the
-//! timestamp of the attempt. A 2xx response says that the receiver has the event, even if the
+//! timestamp of the attempt. A mapping makes another body; an event that it cannot be applied to is
+//! rejected, and nothing is sent. A 2xx response says that the receiver has the event, even if the
 //! response's body is incomplete. A redirect is a failure and is never followed. Connections
 //! outside the public internet are blocked unless they are permitted, and the proxies of the
-//! environment are not used.
+//! environment are not used. Beside the signature, requests may be authenticated by headers, HTTP
+//! basic, a token of OAuth 2.0 and a client certificate.
 //!
 //! ```
 //! use hapax::Clock;
@@ -23,61 +25,80 @@
 //! # }
 //! ```
 
-use std::{fmt, time::Duration};
+use std::{fmt, path::Path, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, join_all};
 use hapax::{
-    Clock, Timestamp,
-    signature::{self, Signer},
-    sink::{Offer, Outcome, Sink, SinkError},
-    telemetry::error_chain,
-    trace::{TRACEPARENT, TRACESTATE},
+    Clock,
+    mapping::Mapping,
+    mask::Mask,
+    sink::{Offer, Outcome, PayloadMode, Sink, SinkError},
 };
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Request, Uri,
-    header::{CONTENT_TYPE, USER_AGENT},
-};
+use http::{HeaderValue, Request, Response, StatusCode, Uri, uri::Scheme};
 use http_body_util::Full;
-use secrecy::ExposeSecret as _;
+use hyper::body::Incoming;
+use rustls::ClientConfig;
+use tokio::time::{Instant, timeout_at};
 
 use self::{
+    authentication::{Authentication, Oauth, Token},
+    client_certificate::ClientCertificate,
     connect::Dial,
-    guard::{Guard, Host},
+    guard::Guard,
+    key::{Key, keys},
+    mapped::Places,
+    request::{authorized, shown},
 };
-pub use crate::settings::WebhookSettings;
+pub use crate::settings::{
+    AuthStyle, BasicSettings, ClientCertificateSettings, OauthSettings, WebhookSettings,
+};
 use crate::{
-    format,
-    secret::Secret,
-    settings::{DestinationSettings, SettingError, reveal},
+    limits::{IDLE_CONNECTIONS_MAX, SHARED_IDLE_CONNECTIONS_MAX},
+    settings::{DestinationSettings, JsonSetting, SettingError},
     tls,
 };
 
-mod guard;
-mod connect;
-mod client;
-mod answer;
+pub(crate) mod guard;
+mod url;
+pub(crate) mod connect;
+pub(crate) mod client;
+mod client_certificate;
+mod authentication;
+mod key;
+mod mapped;
+mod request;
+pub(crate) mod echo;
+pub(crate) mod answer;
+mod document;
+mod handshake;
 
+pub use document::{Document, DocumentError, DocumentSettings};
 pub use guard::Blocked;
+pub use handshake::handshake;
+pub use request::SentRequest;
+pub(crate) use url::{address, confidential};
 
-const SENDER: HeaderValue = HeaderValue::from_static(concat!("hapax/", env!("CARGO_PKG_VERSION")));
+pub(crate) const SENDER: HeaderValue =
+    HeaderValue::from_static(concat!("hapax/", env!("CARGO_PKG_VERSION")));
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// A webhook sink.
 pub struct Webhook {
     url: Uri,
     keys: Vec<Key>,
+    authentication: Authentication,
+    certificate: Option<ClientCertificate>,
     timeout: Duration,
     refusal: Option<Blocked>,
     client: client::HttpClient,
     clock: Clock,
-}
-
-/// A signing key and its expiry.
-#[derive(Clone, Debug)]
-struct Key {
-    signer: Signer,
-    until: Option<Timestamp>,
+    /// The beginning of links to events, if requests contain no payloads.
+    links: Option<String>,
+    /// What makes the bodies, instead of the form of Standard Webhooks.
+    mapping: Option<Mapping>,
+    /// Where large payloads are mapped.
+    places: Places,
 }
 
 impl Webhook {
@@ -91,18 +112,64 @@ impl Webhook {
         destination: DestinationSettings,
         clock: Clock,
     ) -> Result<Self, SettingError> {
+        Self::build(settings, destination, clock, None)
+    }
+
+    /// Creates a sink like [`new`](Self::new) that shares its trusted certificates, its TLS sessions
+    /// and the threads of its mappings with others, and keeps at most
+    /// [`SHARED_IDLE_CONNECTIONS_MAX`] idle connections. The setting `ca` is not used.
+    ///
+    /// # Errors
+    /// Fails if a setting is not valid.
+    pub fn sharing(
+        settings: &WebhookSettings,
+        destination: DestinationSettings,
+        clock: Clock,
+        shared: &SharedTls,
+    ) -> Result<Self, SettingError> {
+        Self::build(settings, destination, clock, Some(shared.clone()))
+    }
+
+    fn build(
+        settings: &WebhookSettings,
+        destination: DestinationSettings,
+        clock: Clock,
+        shared: Option<SharedTls>,
+    ) -> Result<Self, SettingError> {
         let (url, host, port) = address(&settings.url)?;
         let keys = keys(settings)?;
-        let (tls, _) = tls::read(settings.ca.as_deref())?;
-        let guard = Guard::allowing(settings.allow.clone());
+        let mapping = mapping(settings)?;
+        let authentication = Authentication::new(settings, &destination, &clock)?;
+        let certificate = certificate(settings, &url)?;
+        let (shared, idle_max) = match shared {
+            Some(shared) => (shared, SHARED_IDLE_CONNECTIONS_MAX),
+            None => (
+                SharedTls::new(settings.ca.as_deref())?,
+                IDLE_CONNECTIONS_MAX,
+            ),
+        };
+        let SharedTls { mut tls, places } = shared;
+        if let Some(certificate) = &certificate {
+            tls.client_auth_cert_resolver = certificate.resolver();
+        }
+        let guard = if authentication.has_secrets() {
+            confidential(&url, settings.allow.clone())
+        } else {
+            Guard::allowing(settings.allow.clone())
+        };
         let dial = Dial::new(host, port, guard, destination.resolver);
         Ok(Self {
             refusal: dial.refusal(),
-            client: client::new(dial, tls, destination.timeout),
+            client: client::keeping(idle_max, dial, tls, destination.timeout),
             url,
             keys,
+            authentication,
+            certificate,
             timeout: destination.timeout,
             clock,
+            links: links(settings)?,
+            mapping,
+            places,
         })
     }
 
@@ -110,59 +177,124 @@ impl Webhook {
     ///
     /// A name alone determines nothing: its addresses are checked at every connection.
     pub fn refusal(&self) -> Option<Blocked> {
-        self.refusal.clone()
+        let refusal = self.refusal.clone();
+        refusal.or_else(|| self.authentication.refusal())
+    }
+
+    /// Delivers one event, and returns what was sent: the headers, with configured values masked, and
+    /// the body. Nothing is sent if the mapping cannot be applied.
+    pub async fn deliver_one(&self, offer: &Offer) -> (Outcome, SentRequest) {
+        self.deliver_shown(offer, None).await
+    }
+
+    /// Delivers one event like [`deliver_one`](Self::deliver_one). The body that is returned is masked
+    /// if a mapping has made it: the mapping may have given a value another name, by which it is not
+    /// masked later. It is empty if it cannot be shown.
+    pub async fn deliver_masked(&self, offer: &Offer, mask: &Mask) -> (Outcome, SentRequest) {
+        self.deliver_shown(offer, Some(mask)).await
+    }
+
+    async fn deliver_shown(&self, offer: &Offer, mask: Option<&Mask>) -> (Outcome, SentRequest) {
+        let deadline = Instant::now() + self.timeout;
+        let (request, body) = match self.request(offer, mask).await {
+            Ok(made) => made,
+            Err(error) => return (Err(error), SentRequest::default()),
+        };
+        let sent = SentRequest {
+            headers: shown(request.headers()),
+            body,
+        };
+        (self.offer_request(request, deadline).await, sent)
     }
 
     async fn offer(&self, offer: &Offer) -> Outcome {
-        if let Some(blocked) = self.refusal() {
-            return Err(SinkError::unavailable("blocked", blocked));
+        let deadline = Instant::now() + self.timeout;
+        let (request, _) = self.request(offer, None).await?;
+        self.offer_request(request, deadline).await
+    }
+
+    async fn offer_request(&self, request: Request<Full<Bytes>>, deadline: Instant) -> Outcome {
+        let outcome = self.exchange(request, deadline).await;
+        outcome.map_err(|error| match &self.certificate {
+            Some(certificate) => certificate.explain(error, self.clock.now()),
+            None => error,
+        })
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>, deadline: Instant) -> Outcome {
+        if let Some(blocked) = &self.refusal {
+            return Err(SinkError::unavailable("blocked", blocked.clone()));
         }
-        let deadline = tokio::time::Instant::now() + self.timeout;
-        let request = self.request(offer);
-        let answered = tokio::time::timeout_at(deadline, self.client.request(request)).await;
-        match answered {
-            Ok(Ok(response)) => answer::judge(response, deadline, self.clock.now()).await,
+        if let Some(oauth) = self.authentication.oauth() {
+            return self.exchange_with_token(oauth, request, deadline).await;
+        }
+        let response = self.send(request, deadline).await?;
+        self.judge(response, None, deadline).await
+    }
+
+    /// Sends a request with a token. If the endpoint responds with 401, the request is repeated once
+    /// with another token.
+    async fn exchange_with_token(
+        &self,
+        oauth: &Oauth,
+        request: Request<Full<Bytes>>,
+        deadline: Instant,
+    ) -> Outcome {
+        let token = oauth.token(deadline).await?;
+        let response = self
+            .send(authorized(request.clone(), &token), deadline)
+            .await?;
+        if response.status() != StatusCode::UNAUTHORIZED {
+            return self.judge(response, Some(&token), deadline).await;
+        }
+        let Some(token) = oauth.replace(&token, deadline).await? else {
+            return self.judge(response, Some(&token), deadline).await;
+        };
+        drop(response);
+        let response = self.send(authorized(request, &token), deadline).await?;
+        self.judge(response, Some(&token), deadline).await
+    }
+
+    async fn judge(
+        &self,
+        response: Response<Incoming>,
+        token: Option<&Token>,
+        deadline: Instant,
+    ) -> Outcome {
+        let hidden = self.authentication.hidden(token);
+        answer::judge(response, deadline, self.clock.now(), &hidden).await
+    }
+
+    async fn send(
+        &self,
+        request: Request<Full<Bytes>>,
+        deadline: Instant,
+    ) -> Result<Response<Incoming>, SinkError> {
+        match timeout_at(deadline, self.client.request(request)).await {
+            Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => Err(client::failure(error)),
             Err(elapsed) => Err(SinkError::unavailable("timeout", elapsed)),
         }
     }
+}
 
-    fn request(&self, offer: &Offer) -> Request<Full<Bytes>> {
-        let event = offer.event();
-        let body = format::standard_webhook(event);
-        let now = self.clock.now();
-        let id = event.id.to_string();
-        let keys = self.keys.iter().filter(|key| key.signs_at(now));
-        let signature = signature::sign(&id, now.as_secs(), &body, keys.map(|key| &key.signer));
+/// Trusted certificates and TLS sessions that several webhooks share. They also share the threads on
+/// which large payloads are mapped.
+#[derive(Clone, Debug)]
+pub struct SharedTls {
+    tls: ClientConfig,
+    places: Places,
+}
 
-        let mut headers = HeaderMap::with_capacity(8);
-        let mut insert = |name: &'static str, value: &str| {
-            // Only a fabricated traceparent is not a valid header value.
-            if value
-                .bytes()
-                .all(|byte| byte.is_ascii_graphic() || byte == b' ')
-                && let Ok(value) = HeaderValue::from_str(value)
-            {
-                headers.insert(HeaderName::from_static(name), value);
-            }
-        };
-        insert(signature::ID_HEADER, &id);
-        insert(signature::TIMESTAMP_HEADER, &now.as_secs().to_string());
-        insert(signature::SIGNATURE_HEADER, &signature);
-        if let Some(traceparent) = offer.traceparent() {
-            insert(TRACEPARENT, &traceparent);
-            if let Some(tracestate) = event.headers.get(TRACESTATE) {
-                insert(TRACESTATE, tracestate);
-            }
-        }
-        headers.insert(CONTENT_TYPE, JSON);
-        headers.insert(USER_AGENT, SENDER);
-
-        let mut request = Request::new(Full::new(Bytes::from(body)));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.url.clone();
-        *request.headers_mut() = headers;
-        request
+impl SharedTls {
+    /// Trusts the public authorities, and those of a file of certificates (PEM or DER).
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read.
+    pub fn new(ca: Option<&Path>) -> Result<Self, SettingError> {
+        let (tls, ..) = tls::read(ca)?;
+        let places = Places::default();
+        Ok(Self { tls, places })
     }
 }
 
@@ -179,23 +311,6 @@ impl Sink for Webhook {
     }
 }
 
-impl Key {
-    fn new(setting: &str, secret: &Secret, until: Option<Timestamp>) -> Result<Self, SettingError> {
-        let signer = reveal(setting, secret)?.expose_secret().parse::<Signer>();
-        let signer = signer.map_err(|error| {
-            SettingError::new(
-                setting,
-                format_args!("is not valid: {}", error_chain(&error)),
-            )
-        })?;
-        Ok(Self { signer, until })
-    }
-
-    fn signs_at(&self, now: Timestamp) -> bool {
-        self.until.is_none_or(|until| now < until)
-    }
-}
-
 impl fmt::Debug for Webhook {
     /// Prints only the host, because paths and queries of webhooks contain secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -205,139 +320,54 @@ impl fmt::Debug for Webhook {
     }
 }
 
-/// The URL with its host and its port.
-fn address(text: &str) -> Result<(Uri, Result<Host, Blocked>, u16), SettingError> {
-    let wrong = |problem| SettingError::new("url", problem);
-    let not_absolute = || wrong("is not an absolute url");
-    let url: Uri = text.parse().map_err(|_| not_absolute())?;
-    let default_port = match url.scheme_str() {
-        Some("http") => 80,
-        Some("https") => 443,
-        _ => return Err(wrong("begins with neither https:// nor http://")),
-    };
-    let authority = url.authority().ok_or_else(not_absolute)?;
-    if authority.as_str().contains('@') {
-        return Err(wrong("contains a user or a password"));
+/// The beginning of the links, if requests contain links.
+fn links(settings: &WebhookSettings) -> Result<Option<String>, SettingError> {
+    if settings.payload == PayloadMode::Full {
+        return Ok(None);
     }
-    let port = match authority.port_u16() {
-        Some(port) => port,
-        None if authority.as_str() == authority.host() => default_port,
-        None => return Err(not_absolute()),
-    };
-    let host = Host::parse(authority.host());
-    Ok((url, host, port))
+    let wrong = |problem: &str| SettingError::new("events_url", problem);
+    let base = settings.events_url.as_deref();
+    let base = base.ok_or_else(|| wrong("is missing: a thin payload contains a link"))?;
+    let (url, ..) = address(base).map_err(|error| wrong(&error.problem))?;
+    if url.query().is_some() || base.contains('#') {
+        return Err(wrong("contains a query or a fragment"));
+    }
+    Ok(Some(base.trim_end_matches('/').to_owned()))
 }
 
-fn keys(settings: &WebhookSettings) -> Result<Vec<Key>, SettingError> {
-    let mut keys = vec![Key::new("secret", &settings.secret, None)?];
-    for secret in &settings.further_secrets {
-        keys.push(Key::new("further_secrets", secret, None)?);
+/// The mapping of the bodies.
+fn mapping(settings: &WebhookSettings) -> Result<Option<Mapping>, SettingError> {
+    let Some(setting) = &settings.mapping else {
+        return Ok(None);
+    };
+    if settings.payload == PayloadMode::Thin {
+        let problem = "has no payload to map: payload is \"thin\"";
+        return Err(SettingError::new("mapping", problem));
     }
-    match (&settings.previous_secret, settings.previous_until) {
-        (Some(secret), Some(until)) => {
-            let until = Timestamp::from_millis(until.as_millisecond());
-            keys.push(Key::new("previous_secret", secret, Some(until))?);
+    let mapping = Mapping::parse(&setting.text());
+    let mapping = mapping.map_err(|error| match setting {
+        // A text is JSON, so a path in it has its own quotes.
+        JsonSetting::Text(text) if text.starts_with('$') => {
+            let problem = "is not valid JSON: write a path as a JSON string, such as '\"$.data\"'";
+            SettingError::new("mapping", problem)
         }
-        (None, None) => {}
-        _ => {
-            return Err(SettingError::new(
-                "previous_secret",
-                "requires previous_until",
-            ));
-        }
+        _ => SettingError::new(error.setting(), error.problem),
+    })?;
+    Ok(Some(mapping))
+}
+
+/// The certificate that is presented to the endpoint.
+fn certificate(
+    settings: &WebhookSettings,
+    url: &Uri,
+) -> Result<Option<ClientCertificate>, SettingError> {
+    let certificate = settings.client_certificate.as_ref();
+    if certificate.is_some() && url.scheme() != Some(&Scheme::HTTPS) {
+        let problem = "requires a url that begins with https://";
+        return Err(SettingError::new("client_certificate", problem));
     }
-    Ok(keys)
+    certificate.map(ClientCertificate::new).transpose()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_url_that_can_never_work_is_refused_by_name() {
-        for url in [
-            "",
-            "example.com/x",
-            "/x",
-            "ftp://example.com/",
-            "file:///etc/passwd",
-            "http://user:pass@example.com/",
-            "https://@example.com/",
-        ] {
-            assert_eq!(build(&at(url)).unwrap_err().setting, "url", "{url}");
-        }
-        check_url("http://user@example.com/", "contains a user or a password");
-        for url in [
-            "http://h:99999/",
-            "http://h:/",
-            "http://h:x/",
-            "http://[::1/",
-        ] {
-            check_url(url, "is not an absolute url");
-        }
-        assert!(build(&at("https://example.com:8443/a?b=c")).is_ok());
-    }
-
-    #[test]
-    fn a_webhook_without_a_lasting_key_or_with_a_false_certificate_is_refused() {
-        let refused = |change: fn(&mut WebhookSettings)| {
-            let mut settings = at("https://example.com/");
-            change(&mut settings);
-            build(&settings).unwrap_err().setting
-        };
-        assert_eq!(refused(|it| it.secret = Secret::default()), "secret");
-        let previous = refused(|it| it.previous_secret = Some(it.secret.clone()));
-        assert_eq!(previous, "previous_secret");
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("ca.pem");
-        for content in ["", "-----BEGIN CERTIFICATE-----\nAA\n", "\u{80}\u{81}"] {
-            std::fs::write(&path, content).unwrap();
-            let mut settings = at("https://example.com/");
-            settings.ca = Some(path.clone());
-            assert_eq!(build(&settings).unwrap_err().setting, "ca", "{content}");
-        }
-    }
-
-    #[test]
-    fn a_file_of_certificates_has_a_bounded_size() {
-        let mut settings = at("https://example.com/");
-        settings.ca = Some("/dev/zero".into());
-        let error = build(&settings).unwrap_err();
-        assert_eq!(error.setting, "ca");
-        assert!(
-            error.problem.contains("larger than 1048576 bytes"),
-            "{error}"
-        );
-    }
-
-    #[test]
-    fn debug_shows_neither_path_nor_query_nor_key() {
-        let settings = at("https://example.com/secret?token=secret");
-        let webhook = build(&settings).unwrap();
-        let text = format!("{webhook:?} {settings:?}");
-        assert!(!text.contains("secret") && !text.contains("MfKQ"), "{text}");
-    }
-
-    fn at(url: &str) -> WebhookSettings {
-        WebhookSettings {
-            url: url.to_owned(),
-            secret: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".into(),
-            ..WebhookSettings::default()
-        }
-    }
-
-    fn build(settings: &WebhookSettings) -> Result<Webhook, SettingError> {
-        let clock = Clock::new(|| Timestamp::from_millis(0));
-        Webhook::new(settings, DestinationSettings::default(), clock)
-    }
-
-    #[track_caller]
-    fn check_url(url: &str, problem: &str) {
-        let error = build(&at(url)).unwrap_err();
-        assert_eq!(
-            (&*error.setting, &*error.problem),
-            ("url", problem),
-            "{url}"
-        );
-    }
-}
+mod tests;

@@ -9,6 +9,8 @@ use hapax::{
 };
 use hapax_testkit::{
     assert_matches,
+    drongo::Drongo,
+    moto::Moto,
     proxy::{Direction, Fault, Proxy},
     servers::Server,
     wait::answered,
@@ -57,6 +59,65 @@ async fn whatever_rabbitmq_was_heard_to_confirm_is_there_wherever_the_line_break
     let taken = break_anywhere(&sink, &proxy).await;
     let there = corner.taken().await;
     check(taken, there.iter().map(Taken::id));
+}
+
+#[tokio::test]
+async fn whatever_s3_was_heard_to_store_is_there_wherever_the_line_breaks() {
+    let moto = Moto::start(env!("CARGO_TARGET_TMPDIR")).await;
+    moto.create_bucket("events").await;
+    let proxy = Proxy::to(moto.address());
+    let endpoint = format!("http://{}", proxy.address());
+    let sink = sinks::s3(&endpoint, sinks::within(BOUND), |_| {});
+    let taken = break_anywhere(&sink, &proxy).await;
+    let lines = moto.lines("events").await;
+    check(taken, lines.iter().map(|line| text(&line["id"])));
+}
+
+#[tokio::test]
+async fn whatever_sqs_was_heard_to_store_is_there_wherever_the_line_breaks() {
+    let moto = Moto::start(env!("CARGO_TARGET_TMPDIR")).await;
+    let queue = moto.create_queue("events").await;
+    let proxy = Proxy::to(moto.address());
+    let url = format!("http://{}{queue}", proxy.address());
+    let sink = sinks::sqs(&url, sinks::within(BOUND), |_| {});
+    let taken = break_anywhere(&sink, &proxy).await;
+    let messages = moto.receive("events").await;
+    let ids = messages
+        .iter()
+        .map(|message| text(&message["MessageAttributes"]["id"]["StringValue"]));
+    check(taken, ids);
+}
+
+#[tokio::test]
+async fn whatever_sns_was_heard_to_store_is_there_wherever_the_line_breaks() {
+    let moto = Moto::start(env!("CARGO_TARGET_TMPDIR")).await;
+    moto.create_queue("events").await;
+    let topic = moto.create_topic("events").await;
+    let proxy = Proxy::to(moto.address());
+    let endpoint = format!("http://{}", proxy.address());
+    let sink = sinks::sns(&endpoint, &topic, sinks::within(BOUND), |_| {});
+    let taken = break_anywhere(&sink, &proxy).await;
+    let messages = moto.receive("events").await;
+    let ids = messages
+        .iter()
+        .map(|message| text(&message["MessageAttributes"]["id"]["StringValue"]));
+    check(taken, ids);
+}
+
+#[tokio::test]
+async fn whatever_pubsub_was_heard_to_publish_is_there_wherever_the_line_breaks() {
+    let drongo = Drongo::start(env!("CARGO_TARGET_TMPDIR")).await;
+    let topic = drongo.create_topic("events").await;
+    let proxy = Proxy::to(drongo.address());
+    let endpoint = format!("http://{}", proxy.address());
+    let sink = sinks::pubsub(&endpoint, &topic, sinks::within(BOUND), |_| {});
+    let taken = break_anywhere(&sink, &proxy).await;
+    let messages = drongo.receive("events").await;
+    let ids = messages.iter();
+    check(
+        taken,
+        ids.map(|message| text(&message["attributes"]["ce-id"])),
+    );
 }
 
 /// Deleting an exchange while batches are in flight closes their channels.
@@ -227,6 +288,10 @@ fn taken_of(batch: &[Offer], outcomes: &[Outcome]) -> Vec<String> {
         }
     }
     taken
+}
+
+fn text(value: &serde_json::Value) -> String {
+    value.as_str().unwrap().to_owned()
 }
 
 fn of(number: u64) -> Offer {

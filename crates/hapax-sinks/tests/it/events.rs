@@ -10,8 +10,11 @@ use hapax::{
 };
 use hapax_testkit::wait::Patience;
 
-/// `Tue, 14 Nov 2023 22:13:20 GMT`.
+/// The time at which the clock stands still.
 pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+
+/// [`NOW`] in the header `Date`.
+pub(crate) const DATE: &str = "Tue, 14 Nov 2023 22:13:20 GMT";
 
 /// How long a test waits for a condition.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -62,6 +65,15 @@ pub(crate) fn offers(count: u64, bytes: usize) -> Vec<Offer> {
         .collect()
 }
 
+/// The second attempts of these events.
+pub(crate) fn again(offers: &[Offer]) -> Vec<Offer> {
+    let second = |offer: &Offer| Offer {
+        attempt: 2,
+        ..offer.clone()
+    };
+    offers.iter().map(second).collect()
+}
+
 /// The ids of the offered events, in order.
 pub(crate) fn ids(offers: &[Offer]) -> Vec<String> {
     offers
@@ -100,6 +112,12 @@ pub(crate) fn unavailable(offers: &[Offer], outcomes: Vec<Outcome>) -> Vec<Offer
         }
     }
     left
+}
+
+/// Checks that all events were taken.
+#[track_caller]
+pub(crate) fn all_taken(outcomes: &[Outcome]) {
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
 }
 
 /// The offers that did not succeed.

@@ -2,16 +2,22 @@
 
 use std::time::Duration;
 
+use hapax::Clock;
 use hapax_sinks::{
     amqp::{Amqp, AmqpSettings},
     kafka::{Kafka, KafkaSettings},
     nats::{Nats, NatsSettings},
     postgres::{Postgres, PostgresSettings},
+    pubsub::{Pubsub, PubsubSettings},
     redis::{Redis, RedisSettings},
+    s3::{S3, S3Settings},
     secret::Secret,
     settings::DestinationSettings,
+    sns::{Sns, SnsSettings},
+    sqs::{Sqs, SqsSettings},
     webhook::{Webhook, WebhookSettings},
 };
+use hapax_testkit::moto::REGION;
 
 use crate::events::clock;
 
@@ -37,6 +43,16 @@ pub(crate) fn webhook(
     destination: DestinationSettings,
     change: impl FnOnce(&mut WebhookSettings),
 ) -> Webhook {
+    webhook_at(clock(), url, destination, change)
+}
+
+/// A webhook with another clock than the one that stands still.
+pub(crate) fn webhook_at(
+    clock: Clock,
+    url: &str,
+    destination: DestinationSettings,
+    change: impl FnOnce(&mut WebhookSettings),
+) -> Webhook {
     let mut settings = WebhookSettings {
         url: url.to_owned(),
         secret: SECRET.into(),
@@ -44,7 +60,7 @@ pub(crate) fn webhook(
         ..WebhookSettings::default()
     };
     change(&mut settings);
-    Webhook::new(&settings, destination, clock()).unwrap()
+    Webhook::new(&settings, destination, clock).unwrap()
 }
 
 pub(crate) fn nats(
@@ -129,4 +145,83 @@ pub(crate) fn postgres(
     };
     change(&mut settings);
     Postgres::new(&settings, destination).unwrap()
+}
+
+/// The id of the key of [`s3`], [`sqs`] and [`sns`].
+pub(crate) const ACCESS_KEY_ID: &str = "AKIDEXAMPLE";
+/// The secret of that key.
+pub(crate) const ACCESS_KEY: &str = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
+
+/// A sink of the bucket `events`, which may connect to this machine.
+pub(crate) fn s3(
+    endpoint: &str,
+    destination: DestinationSettings,
+    change: impl FnOnce(&mut S3Settings),
+) -> S3 {
+    let mut settings = S3Settings {
+        endpoint: endpoint.to_owned(),
+        region: REGION.to_owned(),
+        bucket: "events".to_owned(),
+        access_key_id: ACCESS_KEY_ID.to_owned(),
+        secret_access_key: ACCESS_KEY.into(),
+        allow: vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()],
+        ..S3Settings::default()
+    };
+    change(&mut settings);
+    S3::new(&settings, destination, clock()).unwrap()
+}
+
+/// A sink of a queue, which may connect to this machine.
+pub(crate) fn sqs(
+    queue_url: &str,
+    destination: DestinationSettings,
+    change: impl FnOnce(&mut SqsSettings),
+) -> Sqs {
+    let mut settings = SqsSettings {
+        queue_url: queue_url.to_owned(),
+        region: REGION.to_owned(),
+        access_key_id: ACCESS_KEY_ID.to_owned(),
+        secret_access_key: ACCESS_KEY.into(),
+        allow: vec!["127.0.0.0/8".parse().unwrap()],
+        ..SqsSettings::default()
+    };
+    change(&mut settings);
+    Sqs::new(&settings, destination, clock()).unwrap()
+}
+
+/// A sink of a topic at this endpoint, which may connect to this machine.
+pub(crate) fn sns(
+    endpoint: &str,
+    topic_arn: &str,
+    destination: DestinationSettings,
+    change: impl FnOnce(&mut SnsSettings),
+) -> Sns {
+    let mut settings = SnsSettings {
+        topic_arn: topic_arn.to_owned(),
+        endpoint: Some(endpoint.to_owned()),
+        access_key_id: ACCESS_KEY_ID.to_owned(),
+        secret_access_key: ACCESS_KEY.into(),
+        allow: vec!["127.0.0.0/8".parse().unwrap()],
+        ..SnsSettings::default()
+    };
+    change(&mut settings);
+    Sns::new(&settings, destination, clock()).unwrap()
+}
+
+/// A sink of a Pub/Sub topic at this endpoint, which may connect to this machine. Its requests are
+/// not authenticated.
+pub(crate) fn pubsub(
+    endpoint: &str,
+    topic: &str,
+    destination: DestinationSettings,
+    change: impl FnOnce(&mut PubsubSettings),
+) -> Pubsub {
+    let mut settings = PubsubSettings {
+        topic: topic.to_owned(),
+        endpoint: Some(endpoint.to_owned()),
+        allow: vec!["127.0.0.0/8".parse().unwrap()],
+        ..PubsubSettings::default()
+    };
+    change(&mut settings);
+    Pubsub::new(&settings, destination, clock()).unwrap()
 }

@@ -139,6 +139,21 @@ async fn opening_one_net_opens_no_other() {
     }
 }
 
+#[tokio::test]
+async fn the_address_of_a_name_is_not_said() {
+    let webhook = webhook("http://localhost:9/", &[]);
+    let error = deliver(&webhook, any_offer()).await.unwrap_err();
+    let said = error.error_chain();
+    assert!(
+        said.contains("an address of the host is loopback"),
+        "{said}"
+    );
+    assert!(
+        !said.contains("127.0.0.1") && !said.contains("::1"),
+        "{said}"
+    );
+}
+
 async fn check_opened(bind: &str, host: &str, allow: &[&str]) {
     let listener = TcpListener::bind((bind, 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();

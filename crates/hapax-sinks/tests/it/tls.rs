@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    path::Path,
     sync::{Arc, Mutex},
 };
 
@@ -11,18 +12,23 @@ use hyper_util::{
     rt::{TokioExecutor, TokioIo},
     server::conn::auto,
 };
+use ipnet::IpNet;
 use rustls::{
     ServerConfig,
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
-use tokio::net::TcpListener;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+};
 use tokio_rustls::TlsAcceptor;
 
 use hapax::event::NewEvent;
+use hapax_sinks::webhook::handshake;
 
 use crate::{
-    events::{deliver, offer},
+    events::{PATIENCE, any_offer, deliver, offer, postponed},
     sinks,
 };
 
@@ -57,6 +63,46 @@ async fn a_certificate_that_nobody_vouches_for_is_a_failure() {
     assert!(seen.lock().unwrap().is_empty());
 }
 
+#[tokio::test]
+async fn a_port_without_tls_is_named_in_plain_words() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            // The header of a TLS record.
+            stream.read_exact(&mut [0; 5]).await.unwrap();
+            let plain = b"HTTP/1.1 400 Bad Request\r\n\r\n";
+            stream.write_all(plain).await.unwrap();
+            drop(stream.read_to_end(&mut Vec::new()).await);
+        }
+    });
+    let expected = "the server does not speak TLS at this port: check the port in the URL";
+    let webhook = sinks::webhook(&url, sinks::destination(), |_| {});
+    let chain = postponed(&deliver(&webhook, any_offer()).await, "tls");
+    assert!(chain.ends_with(expected), "{chain}");
+    let topic = "arn:aws:sns:us-east-1:123456789012:events";
+    let sns = sinks::sns(&url, topic, sinks::destination(), |_| {});
+    let chain = postponed(&deliver(&sns, any_offer()).await, "tls");
+    assert!(chain.ends_with(expected), "{chain}");
+    let allow: [IpNet; 1] = ["127.0.0.0/8".parse().unwrap()];
+    let error = handshake(&url, &allow, None, PATIENCE).await.unwrap_err();
+    assert_eq!(error.to_string(), expected);
+}
+
+#[tokio::test]
+async fn a_handshake_needs_a_certificate_that_is_trusted() {
+    let (port, seen) = serve(&["http/1.1"]).await;
+    let url = format!("https://localhost:{port}/");
+    let local = ["127.0.0.0/8", "::1/128"];
+    let allow: [IpNet; 2] = local.map(|net| net.parse().unwrap());
+    let ca = Some(Path::new(CA));
+    handshake(&url, &allow, ca, PATIENCE).await.unwrap();
+    handshake(&url, &allow, None, PATIENCE).await.unwrap_err();
+    handshake(&url, &[], ca, PATIENCE).await.unwrap_err();
+    assert!(seen.lock().unwrap().is_empty());
+}
+
 async fn check(protocols: &[&str], expected: Version) {
     let (port, seen) = serve(protocols).await;
     let url = format!("https://localhost:{port}/");
@@ -77,12 +123,16 @@ async fn check(protocols: &[&str], expected: Version) {
 }
 
 /// The connection and the HTTP version of each request.
-type Seen = Arc<Mutex<Vec<(usize, Version)>>>;
+pub(crate) type Seen = Arc<Mutex<Vec<(usize, Version)>>>;
 
 async fn serve(protocols: &[&str]) -> (u16, Seen) {
+    serve_with(acceptor(protocols)).await
+}
+
+/// An endpoint at a port of this machine that takes every event over these connections.
+pub(crate) async fn serve_with(acceptor: TlsAcceptor) -> (u16, Seen) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let acceptor = acceptor(protocols);
     let seen = Seen::default();
     let log = seen.clone();
     tokio::spawn(async move {

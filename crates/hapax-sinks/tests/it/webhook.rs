@@ -2,8 +2,14 @@
 
 use std::{
     process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
+
+use futures_util::future::join_all;
 
 use hapax::{
     Timestamp,
@@ -12,12 +18,23 @@ use hapax::{
     signature::{Received, Verifier, verify},
     sink::{Outcome, Sink as _, SinkError},
 };
-use hapax_sinks::webhook::Webhook;
-use hapax_testkit::http::{End, HttpReceiver, HttpReply, Received as Taken};
+use hapax_sinks::{
+    limits::SHARED_IDLE_CONNECTIONS_MAX,
+    webhook::{SharedTls, Webhook, WebhookSettings},
+};
+use hapax_testkit::{
+    http::{End, HttpReceiver, HttpReply, Received as Taken},
+    wait::eventually,
+};
 use http::{Method, Version};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    sync::Barrier,
+};
 
 use crate::{
-    events::{NOW, any_offer, deliver, offer},
+    events::{NOW, PATIENCE, any_offer, clock, deliver, offer},
     sinks,
 };
 
@@ -59,6 +76,52 @@ async fn the_bytes_that_are_sent_are_the_bytes_that_are_signed() {
     let starts = |name, start| taken.header(name).unwrap().starts_with(start);
     assert!(starts("user-agent", "hapax/"));
     assert!(starts("traceparent", "00-0af7"));
+}
+
+#[tokio::test]
+async fn a_webhook_that_shares_its_certificates_keeps_few_idle_connections() {
+    const COUNT: usize = 6;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let settings = WebhookSettings {
+        url: format!("http://{}/", listener.local_addr().unwrap()),
+        secret: sinks::SECRET.into(),
+        allow: vec!["127.0.0.0/8".parse().unwrap()],
+        ..WebhookSettings::default()
+    };
+    let (barrier, closed) = (Arc::new(Barrier::new(COUNT)), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&closed);
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let (barrier, closed) = (Arc::clone(&barrier), Arc::clone(&counted));
+            tokio::spawn(async move {
+                answer_together(stream, &barrier).await;
+                closed.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+    });
+    let tls = SharedTls::new(None).unwrap();
+    let shared = Webhook::sharing(&settings, sinks::destination(), clock(), &tls).unwrap();
+    let offer = any_offer();
+    let delivered = join_all((0..COUNT).map(|_| shared.deliver_one(&offer))).await;
+    assert!(delivered.iter().all(|(outcome, _)| outcome.is_ok()));
+    let rest = COUNT - SHARED_IDLE_CONNECTIONS_MAX;
+    eventually(PATIENCE, async || closed.load(Ordering::SeqCst) == rest).await;
+}
+
+/// Responds to one request when as many have arrived as the barrier waits for. Returns when the
+/// connection is closed.
+async fn answer_together(mut stream: TcpStream, barrier: &Barrier) {
+    let mut request = Vec::new();
+    while !request.windows(4).any(|it| it == b"\r\n\r\n") {
+        if stream.read_buf(&mut request).await.unwrap() == 0 {
+            return;
+        }
+    }
+    barrier.wait().await;
+    let answer = b"HTTP/1.1 204 No Content\r\n\r\n";
+    stream.write_all(answer).await.unwrap();
+    while stream.read_buf(&mut request).await.unwrap_or(0) > 0 {}
 }
 
 #[tokio::test]
@@ -278,7 +341,7 @@ async fn a_batch_is_offered_at_once_and_answered_in_order() {
 #[tokio::test]
 async fn a_place_where_nobody_listens_or_that_has_no_address_is_unavailable() {
     let receiver = answering(200).await;
-    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = closed.local_addr().unwrap();
     drop(closed);
     for (url, error_type) in [

@@ -5,7 +5,7 @@ UPDATE hapax_idempotency_key SET
     state = 'in_progress',
     epoch = epoch + 1,
     lease_until = ?5,
-    recovery_point = NULL,
+    recovery_point = ?10,
     request = ?6,
     response_status = NULL,
     response_headers = NULL,

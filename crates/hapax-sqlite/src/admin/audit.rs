@@ -47,9 +47,7 @@ impl AuditAdmin for SqliteAdmin {
             view.list(query!("admin/audit"), params, entry)
         };
         let items = self.read(list).await?;
-        let next = items.last().filter(|_| items.len() == limit);
-        let next = next.map(|entry| entry.id.to_string());
-        Ok(Page { items, next })
+        Ok(Page::up_to(limit, items, |it| it.id.to_string()))
     }
 }
 

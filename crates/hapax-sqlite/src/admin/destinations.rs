@@ -64,9 +64,7 @@ impl DestinationAdmin for SqliteAdmin {
             Ok(items)
         };
         let items = self.read(list).await?;
-        let next = items.last().filter(|_| items.len() == limit);
-        let next = next.map(|it| it.name.clone());
-        Ok(Page { items, next })
+        Ok(Page::up_to(limit, items, |it| it.name.clone()))
     }
 
     async fn declaration(&self, actor: &Actor, name: &str) -> Result<Declared, AdminError> {

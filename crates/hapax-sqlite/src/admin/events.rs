@@ -229,7 +229,7 @@ fn only(position: i64, filter: &EventFilter) -> (i64, i64) {
 
 /// The positions between which the events of a filter's window of time are, after the filter's
 /// position.
-fn window(view: &View<'_>, filter: &EventFilter) -> Result<(i64, i64), AdminError> {
+pub(super) fn window(view: &View<'_>, filter: &EventFilter) -> Result<(i64, i64), AdminError> {
     let mut bounds = (i64::MIN, i64::MAX);
     if let Some(since) = filter.since {
         bounds.0 = id_at(view, before(since, RequestSeek::SKEW))?;

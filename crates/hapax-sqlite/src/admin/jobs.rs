@@ -130,9 +130,7 @@ impl JobAdmin for SqliteAdmin {
         };
         let items = self.read(list).await?.into_iter();
         let items: Vec<Job> = items.collect::<Result<_, _>>()?;
-        let next = items.last().filter(|_| items.len() == limit);
-        let next = next.map(|it| it.id.to_string());
-        Ok(Page { items, next })
+        Ok(Page::up_to(limit, items, |it| it.id.to_string()))
     }
 
     async fn cancel_job(&self, actor: &Actor, id: i64) -> Result<(), AdminError> {

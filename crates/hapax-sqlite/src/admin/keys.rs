@@ -10,8 +10,9 @@ use bytes::Bytes;
 use hapax::{
     Timestamp,
     admin::{
-        Actor, AdminError, Cursor, FoundKey, KeyAdmin, KeyFilter, KeyRecord, KeyState, KeySummary,
-        KeyVersion, NoKeyVersion, PAGE_MAX, Page, StoredKey, check_reason, key_tenant, only_key,
+        Actor, AdminError, Cursor, FoundKey, KeyAdmin, KeyDecision, KeyFilter, KeyRecord, KeyState,
+        KeySummary, KeyVersion, NoKeyVersion, PAGE_MAX, Page, StoredKey, check_reason, key_tenant,
+        only_key,
     },
     idempotency::StoredResponse,
     key::{IdempotencyKey, Tenant, short_hash},
@@ -20,6 +21,7 @@ use hapax::{
 use rusqlite::{Params, Row, params};
 
 use super::{
+    decide_key,
     declared::{moment, optional_moment},
     handle::SqliteAdmin,
     purge,
@@ -75,6 +77,14 @@ impl KeyAdmin for SqliteAdmin {
         let wrong = |error: NoKeyVersion| AdminError::invalid("version", error.to_string());
         let key = self.key(actor, tenant, operation, key).await?.summary;
         purge::purge(self, actor, &key, version.map_err(wrong)?, reason).await
+    }
+
+    async fn decide_key(&self, actor: &Actor, decision: &KeyDecision) -> Result<(), AdminError> {
+        let version = decision.check()?;
+        let (tenant, operation) = (decision.tenant.as_deref(), decision.operation.as_str());
+        let key = self.key(actor, tenant, operation, &decision.key);
+        let key = key.await?.summary;
+        decide_key::decide(self, actor, &key, version, decision).await
     }
 }
 
@@ -303,6 +313,9 @@ pub(super) fn record(row: &Row<'_>, view: &View<'_>) -> Result<FoundKey, StoreEr
         let stored = StoredKey {
             on_expired: row.get("on_expired")?,
             version: version.to_string(),
+            // This store has neither: both are of the SQL contract, and of PostgreSQL's entries.
+            owner: None,
+            recovery_data: None,
             request_bytes: row
                 .get::<_, Option<i64>>("request_bytes")?
                 .map(i64::unsigned_abs),

@@ -20,6 +20,7 @@ mod jobs;
 mod run;
 mod batch;
 mod purge;
+mod decide_key;
 mod decide;
 mod events;
 mod estimate;
@@ -30,6 +31,10 @@ mod sagas;
 mod partitions;
 mod overview;
 mod stalled;
+mod polling;
+mod endpoints;
+mod endpoint_overview;
+mod unsent;
 mod timeline;
 mod audit;
 

@@ -6,6 +6,7 @@
 
 use hapax::{
     delivery::{Checkpoint, CheckpointId, Park, ParkedState, Settlement, positions},
+    operational::Occurrence,
     store::StoreError,
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -13,6 +14,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use crate::{
     delivery::{arrival, log, word},
     error::store_error,
+    operational::Emitter,
     query,
     writer::WriterContext,
 };
@@ -21,20 +23,22 @@ use crate::{
 ///
 /// Returns the released order keys that have no unfinished deliveries.
 pub(crate) fn settle(
-    ctx: &WriterContext,
+    ctx: &mut WriterContext,
     settlement: &Settlement,
+    emitter: &Emitter,
 ) -> Result<Vec<String>, StoreError> {
     let newest = newest(&ctx.conn, &settlement.destination).map_err(store_error)?;
     check_owner(newest, settlement)?;
     let last = newest.map(|newest| newest.settlement);
     let now = ctx.now().as_millis();
-    let written = if settlement.number > 0 && last >= Some(settlement.number) {
+    if settlement.number > 0 && last >= Some(settlement.number) {
         let destination = &settlement.destination;
-        release_all(&ctx.conn, destination, &settlement.release, now)
-    } else {
-        write(&ctx.conn, settlement, now)
-    };
-    written.map_err(store_error)
+        let released = release_all(&ctx.conn, destination, &settlement.release, now);
+        return released.map_err(store_error);
+    }
+    let free = write(&ctx.conn, settlement, now).map_err(store_error)?;
+    emitter.emit(ctx, Occurrence::of_settlement(settlement))?;
+    Ok(free)
 }
 
 /// Rejects a settlement if the relay no longer owns the destination, or if the store was set back

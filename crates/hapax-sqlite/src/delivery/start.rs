@@ -68,7 +68,7 @@ pub(crate) fn id_at(conn: &Connection, time: Timestamp) -> rusqlite::Result<i64>
 
 /// The position before the first event that was created at or after a time; the last position if
 /// there is no such event.
-fn before(conn: &Connection, time: Timestamp) -> rusqlite::Result<i64> {
+pub(crate) fn before(conn: &Connection, time: Timestamp) -> rusqlite::Result<i64> {
     let time = time.as_millis();
     let from = id_at(conn, Timestamp::from_millis(time.saturating_sub(SKEW_MS)))?;
     let mut first = conn.prepare_cached(query!("outbox/first_since"))?;
@@ -79,7 +79,8 @@ fn before(conn: &Connection, time: Timestamp) -> rusqlite::Result<i64> {
     }
 }
 
-fn last(conn: &Connection) -> rusqlite::Result<i64> {
+/// The last position that was committed.
+pub(crate) fn last(conn: &Connection) -> rusqlite::Result<i64> {
     let mut last = conn.prepare_cached(query!("outbox/last"))?;
     last.query_row([], |row| row.get(0))
 }

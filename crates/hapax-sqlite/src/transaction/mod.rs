@@ -188,7 +188,13 @@ impl Tx {
 impl Transaction for Tx {
     fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError> {
         let Self { store, draft, .. } = self;
-        draft.seal(event, store.clock(), store.random(), store.keyring())
+        draft.seal(
+            event,
+            store.clock(),
+            store.random(),
+            store.keyring(),
+            store.event_check(),
+        )
     }
 
     async fn accept(&mut self, message: &Message) -> Result<Acceptance, StoreError> {

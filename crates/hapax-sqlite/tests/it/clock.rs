@@ -209,6 +209,7 @@ async fn enter(store: &Sqlite) -> ClaimOutcome<Ownership> {
         claim: claim("k"),
         lease: LEASE,
         request: Some(Bytes::from_static(b"{}")),
+        recovery_point: None,
     };
     store.enter(entry).await.unwrap()
 }

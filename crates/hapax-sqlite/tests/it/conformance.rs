@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, sync::Arc};
 
-use hapax::{Clock, Random};
+use hapax::{Clock, Random, operational::OperationalEvents};
 use hapax_sqlite::{
     Settings, Sqlite, Statement, Tx,
     rusqlite::{Connection, types::Value},
@@ -23,12 +23,12 @@ pub(crate) struct Embedded<const ENCRYPTED: bool = false> {
     directory: Arc<TempDir>,
 }
 
-impl<const ENCRYPTED: bool> StoreUnderTest for Embedded<ENCRYPTED> {
-    type Store = Sqlite;
-
-    async fn fresh(clock: Clock, random: Random) -> Self {
+impl<const ENCRYPTED: bool> Embedded<ENCRYPTED> {
+    /// A fresh store that emits these operational events.
+    pub(crate) async fn opened(clock: Clock, random: Random, events: OperationalEvents) -> Self {
         let directory = Arc::new(tempfile::tempdir().expect("a directory can be created"));
         let mut settings = Settings::new(directory.path().join("law.db"), clock, random);
+        settings.operational_events = events;
         if ENCRYPTED {
             settings.keyring = keyring(&[1]);
         }
@@ -40,6 +40,14 @@ impl<const ENCRYPTED: bool> StoreUnderTest for Embedded<ENCRYPTED> {
             settings,
             directory,
         }
+    }
+}
+
+impl<const ENCRYPTED: bool> StoreUnderTest for Embedded<ENCRYPTED> {
+    type Store = Sqlite;
+
+    async fn fresh(clock: Clock, random: Random) -> Self {
+        Self::opened(clock, random, OperationalEvents::none()).await
     }
 
     async fn reopen(self) -> Self {
@@ -104,15 +112,19 @@ pub(crate) fn image(database: &Path, image: &Path) {
     copied.expect("the database is copied");
 }
 
+/// The tables that are replaced: all but the audit log, which refuses that its rows are deleted.
+const REPLACED: &str = "
+    SELECT name
+    FROM sqlite_schema
+    WHERE type = 'table' AND name NOT LIKE 'sqlite%' AND name <> 'hapax_audit_log'";
+
 /// Replaces the contents of an open database by those of a copy, as `.restore` does: in one
 /// transaction of another connection.
 pub(crate) fn set_back(database: &Path, image: &Path) {
     let conn = Connection::open(database).expect("the database opens");
     let attach = conn.execute("ATTACH ?1 AS image", [image.to_str().expect("a path")]);
     attach.expect("the copy is attached");
-    let mut tables = conn
-        .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'")
-        .expect("the tables are listed");
+    let mut tables = conn.prepare(REPLACED).expect("the tables are listed");
     let names = tables.query_map([], |row| row.get::<_, String>(0));
     let replace = names.expect("the tables are listed").map(|name| {
         let name = name.expect("a table has a name");

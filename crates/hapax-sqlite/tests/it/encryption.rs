@@ -110,6 +110,7 @@ fn entry(key: &str) -> Entry {
         claim: claim(key),
         lease: Duration::ZERO,
         request: Some(Bytes::from_static(CARD.as_bytes())),
+        recovery_point: None,
     }
 }
 

@@ -13,6 +13,7 @@ mod failures;
 mod log;
 mod sagas;
 mod encryption;
+mod catalogue;
 mod retention;
 mod reading;
 mod opening;

@@ -74,6 +74,8 @@ async fn the_hot_queries_go_by_an_index() {
         include_str!("../../queries/inbox/processed.sql"),
         include_str!("../../queries/inbox/purge.sql"),
         include_str!("../../queries/outbox/is_needed.sql"),
+        include_str!("../../queries/poll/find.sql"),
+        include_str!("../../queries/poll/find_by_token.sql"),
         include_str!("../../queries/delivery/operator_settings.sql"),
         include_str!("../../queries/admin/changes.sql"),
         include_str!("../../queries/admin/newest.sql"),

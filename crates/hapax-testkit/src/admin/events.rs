@@ -2,13 +2,16 @@
 
 use hapax::{
     Timestamp,
-    admin::{Actor, EventFilter},
+    admin::{Actor, EventFilter, TryEndpoint, try_endpoint, try_filter},
     event::{EventId, NewEvent, Payload},
+    filter::Filter,
+    mask::Mask,
 };
+use serde_json::json;
 
 use super::{
     AdminUnderTest,
-    checks::{Must, hostile, pages, short},
+    checks::{Must, check_invalid, check_missing, hostile, pages, short},
     scene::{HOUR, Scene, named, of},
 };
 
@@ -56,6 +59,96 @@ pub async fn every_field_of_the_filter_selects_events<S: AdminUnderTest>() {
         (it.event_id, it.tenant) = (Some(id), Some(named("a")));
     })
     .await;
+}
+
+/// A filter on the content is tried on the newest events first, and the trial can be continued.
+pub async fn a_filter_is_tried_on_the_newest_events_first<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let events = (0..5).map(|number| NewEvent::json("order.paid", &json!({"n": number})));
+    let at = scene.write(Some("a"), events.collect()).await;
+    let text = Payload::Binary {
+        content_type: "text/plain".to_owned(),
+        bytes: "5".into(),
+    };
+    let text = scene.write(Some("b"), vec![NewEvent::new("order.paid", text)]);
+    let newest = text.await[0];
+    let filter = Filter::parse(r#"{"/n": {"$gte": 3}}"#).expect("the filter is valid");
+    let all = EventFilter::default();
+    let tried = async |actor: &Actor, before: Option<&str>, limit: usize| {
+        let tried = try_filter(&*scene.admin, actor, &filter, &all, before, limit);
+        tried.await.must()
+    };
+    let first = tried(&scene.ops, None, 4).await;
+    let items = first.items.iter();
+    let items: Vec<_> = items
+        .map(|it| (it.position, it.matches, it.fails_at.as_deref()))
+        .collect();
+    let expected = [
+        (newest, false, None),
+        (at[4], true, None),
+        (at[3], true, None),
+        (at[2], false, Some("/n.$gte")),
+    ];
+    assert_eq!(items, expected);
+    assert_eq!((first.tried, first.matched, first.unreadable), (4, 2, 1));
+    let rest = tried(&scene.ops, first.next.as_deref(), 100).await;
+    assert_eq!((rest.tried, rest.matched, rest.next), (2, 0, None));
+    let own = tried(&of("b"), None, 100).await;
+    assert_eq!((own.tried, own.unreadable), (1, 1));
+}
+
+/// The settings of an endpoint are tried on the newest events of its tenant: why an event does not match, what
+/// the mapping makes of it, masked, and why that fails. The trial can be continued.
+pub async fn the_settings_of_an_endpoint_are_tried_on_events_of_its_tenant<S: AdminUnderTest>() {
+    let scene = Scene::<S>::new().await;
+    let order = |payload| NewEvent::json("order.paid", &payload);
+    let events = vec![
+        NewEvent::json("mail.sent", &json!({"n": 9})),
+        order(json!({"n": 1, "lines": []})),
+        order(json!({"n": 4, "lines": 7})),
+        order(json!({"n": 5, "lines": [{"email": "ann@example.com"}]})),
+    ];
+    let at = scene.write(Some("a"), events).await;
+    scene.write(Some("b"), vec![order(json!({"n": 6}))]).await;
+    let mask = Mask::default();
+    let types = ["order.*".to_owned()];
+    let ask = TryEndpoint {
+        tenant: "a",
+        types: &types,
+        filter: Some(r#"{"/n": {"$gte": 3}}"#),
+        mapping: Some(r#"{"to": {"$each": "$.data.lines", "as": "@.email"}}"#),
+        mask: &mask,
+        before: None,
+        limit: 3,
+    };
+    let tried = try_endpoint(&*scene.admin, &scene.ops, &ask).await.must();
+    assert_eq!((tried.tried, tried.matched, tried.failed), (3, 2, 1));
+    let [first, second, third] = &tried.items[..] else {
+        panic!("three events are tried: {tried:?}");
+    };
+    let positions = [first.position, second.position, third.position];
+    assert_eq!(positions, [at[3], at[2], at[1]]);
+    let body = first.body.as_ref().map(|body| body.get());
+    assert_eq!(body, Some(r#"{"to":["***"]}"#));
+    let failure = second.failure.as_deref().unwrap_or_default();
+    assert!(failure.contains("$.data.lines is not a list"), "{failure}");
+    assert_eq!(third.fails_at.as_deref(), Some("/n.$gte"));
+    let rest = TryEndpoint {
+        before: tried.next.as_deref(),
+        ..ask
+    };
+    let rest = try_endpoint(&*scene.admin, &of("a"), &rest).await.must();
+    let places = rest.items.iter().map(|it| it.fails_at.as_deref());
+    assert_eq!(places.collect::<Vec<_>>(), [Some("types")]);
+    let other = try_endpoint(&*scene.admin, &of("b"), &ask).await;
+    check_missing(&other);
+    let wrong = TryEndpoint {
+        mapping: Some("$"),
+        ..ask
+    };
+    let wrong = try_endpoint(&*scene.admin, &scene.ops, &wrong).await;
+    check_invalid(&wrong, "mapping");
+    assert_eq!(scene.positions().await.len(), 5);
 }
 
 /// In a pattern of event types, a star matches any characters, and everything else, in any case,

@@ -253,6 +253,7 @@ pub async fn a_key_in_progress_is_read_with_its_recovery_point<S: AdminUnderTest
         claim: claim("k"),
         lease: LEASE,
         request: Some(Bytes::from_static(b"a request")),
+        recovery_point: None,
     };
     let ClaimOutcome::Open(owned) = scene.store().enter(entry).await.must() else {
         panic!("the key should be free");
@@ -355,6 +356,7 @@ async fn some_keys<S: AdminUnderTest>() -> Scene<S> {
                     claim,
                     lease: LEASE,
                     request: None,
+                    recovery_point: None,
                 };
                 let entered = scene.store().enter(entry).await.must();
                 assert!(matches!(entered, ClaimOutcome::Open(_)));

@@ -19,12 +19,24 @@ pub mod job_requests;
 pub mod job_runs;
 pub mod keys;
 pub mod purges;
+pub mod key_decisions;
+pub mod unknown_outcomes;
 pub mod inbox;
 pub mod sagas;
 pub mod decisions;
 pub mod destinations;
 pub mod starts;
 pub mod removals;
+pub mod polling;
+pub mod polling_endpoints;
+pub mod endpoints;
+pub mod endpoint_deliveries;
+pub mod endpoint_replays;
+pub mod endpoint_recovery;
+pub mod endpoint_unsent;
+pub mod endpoint_overview;
+pub mod operational_events;
+pub mod event_links;
 pub mod destination_index;
 pub mod overview;
 pub mod stalled;
@@ -37,14 +49,25 @@ mod checks;
 
 use std::{sync::Arc, time::Duration};
 
-use hapax::admin::Admin;
+use hapax::{Clock, Random, admin::Admin, operational::OperationalEvents};
 
-use crate::store::{DeliveriesUnderTest, SagasUnderTest};
+use crate::store::{
+    DeliveriesUnderTest, EndpointsUnderTest, OperationalUnderTest, PollUnderTest, SagasUnderTest,
+};
 
 /// A store under test with functions for operators.
-pub trait AdminUnderTest: SagasUnderTest + DeliveriesUnderTest {
+pub trait AdminUnderTest:
+    SagasUnderTest + DeliveriesUnderTest + PollUnderTest + EndpointsUnderTest + OperationalUnderTest
+{
     /// Whether the store encrypts responses. The ids of their resources are not stored then.
     const IS_ENCRYPTED: bool = false;
+
+    /// An empty store for this test only, like a fresh one, which emits operational events.
+    fn emitting(
+        clock: Clock,
+        random: Random,
+        events: OperationalEvents,
+    ) -> impl Future<Output = Self> + Send;
 
     /// The operators' handle of the store.
     fn admin(&self) -> Arc<dyn Admin>;
@@ -92,6 +115,8 @@ macro_rules! admin_suite {
             events {
                 events_are_listed_in_pages_the_newest_first
                 every_field_of_the_filter_selects_events
+                a_filter_is_tried_on_the_newest_events_first
+                the_settings_of_an_endpoint_are_tried_on_events_of_its_tenant
                 a_star_is_the_only_special_character_of_a_type_pattern
                 attempts_and_errors_do_not_select_events
                 only_events_after_a_position_are_listed
@@ -189,6 +214,28 @@ macro_rules! admin_suite {
                 a_key_is_kept_until_its_saga_has_ended
                 an_operator_of_a_tenant_purges_its_own_keys
             }
+            key_decisions {
+                a_key_that_is_decided_to_have_happened_replays
+                a_key_that_is_decided_not_to_have_happened_is_free
+                a_key_with_an_owner_or_a_response_is_not_decided
+                an_owner_is_fenced_by_a_decision
+                a_key_that_was_resumed_since_it_was_read_is_not_decided
+                a_decision_about_a_key_is_checked
+            }
+            unknown_outcomes {
+                unknown_outcomes_are_listed_with_their_record
+                every_field_of_the_filter_selects_unknown_outcomes
+                a_single_unknown_outcome_is_read
+                waiting_unknown_outcomes_are_counted
+                retries_that_are_refused_do_not_prevent_a_decision
+                a_request_that_was_sent_again_is_not_decided
+                a_decision_that_is_sent_again_succeeds_and_changes_nothing
+                a_decision_that_is_sent_again_does_not_free_the_next_request
+                a_decision_about_an_earlier_request_with_the_key_does_not_count
+                of_many_decisions_about_an_outcome_at_once_one_is_done
+                an_operator_of_a_tenant_decides_about_its_own_outcomes
+                a_decision_about_an_outcome_is_checked
+            }
             inbox {
                 messages_are_listed_in_pages_the_newest_first
                 every_field_of_the_filter_selects_messages
@@ -242,6 +289,100 @@ macro_rules! admin_suite {
                 an_owner_from_before_a_removal_is_fenced
                 a_destination_of_a_configuration_file_is_paused_and_removed
                 no_job_starts_at_a_removed_destination
+            }
+            polling {
+                a_chain_of_pages_has_each_event_of_the_tenant_once
+                patterns_and_all_tenants_select_events
+                a_rare_event_is_found_in_bounded_pages
+                a_commit_survives_a_restart_and_a_fetch_does_not
+                a_commit_does_not_go_back_by_mistake
+                a_cursor_of_another_endpoint_is_refused
+                a_token_opens_its_endpoint_alone
+                an_endpoint_starts_and_seeks_as_it_is_asked
+                a_consumer_learns_what_was_purged
+                a_cursor_of_a_lost_history_is_refused
+                a_poll_waits_for_an_event
+            }
+            polling_endpoints {
+                a_rotated_token_is_valid_for_its_overlap
+                a_rotation_ends_no_earlier_token
+                a_previous_token_belongs_to_its_endpoint
+                one_previous_token_too_many_is_refused
+                rotations_at_the_same_time_lose_no_token
+                operators_create_list_and_remove_endpoints
+                an_operator_of_a_tenant_has_its_own_endpoints
+                operators_move_the_position_of_an_endpoint
+                the_lag_of_an_endpoint_is_counted
+            }
+            endpoints {
+                an_endpoint_is_changed_at_its_version
+                a_tenant_has_a_bounded_number_of_endpoints
+                endpoints_are_listed_in_pages
+                an_endpoint_belongs_to_its_tenant_alone
+                a_relay_reads_what_has_changed
+            }
+            endpoint_deliveries {
+                a_delivery_is_claimed_once_and_again_after_its_lease
+                a_settlement_of_an_earlier_attempt_changes_nothing
+                an_event_is_queued_for_endpoints_of_its_tenant
+                a_disabled_endpoint_gets_nothing_until_it_is_enabled
+                a_claim_is_shared_among_the_endpoints
+                failures_are_counted_until_a_success
+                failures_are_counted_for_each_url
+                the_oldest_of_too_many_deliveries_have_failed
+                attempts_are_listed_with_request_and_response
+                the_health_of_an_endpoint_is_that_of_its_attempts
+                old_attempts_and_deliveries_are_purged
+            }
+            endpoint_replays {
+                deliveries_are_replayed
+                a_late_settlement_does_not_undo_a_replay
+                deliveries_that_failed_in_a_time_are_replayed
+            }
+            endpoint_recovery {
+                a_failing_endpoint_is_slowed_until_a_success
+                failures_are_spread_over_time_if_they_are_a_span_apart
+                an_event_that_cannot_be_sent_is_no_failure_of_its_endpoint
+                a_disabled_endpoint_is_probed_until_it_is_enabled
+                a_probe_needs_a_delivery
+                a_probe_leaves_out_an_event_that_was_postponed
+                a_probe_goes_on_with_the_next_event_if_one_cannot_be_sent
+                a_replay_is_probed_although_nothing_else_could_be_sent
+                a_person_decides_about_probes
+                an_endpoint_catches_up_in_the_order_of_the_events
+            }
+            endpoint_unsent {
+                events_from_before_an_endpoint_are_queued_once
+                what_was_sent_or_is_not_taken_is_not_queued
+                many_unsent_events_are_queued_in_batches
+                unsent_events_belong_to_their_tenant
+            }
+            endpoint_overview {
+                endpoints_of_all_tenants_are_listed_with_their_health
+                every_field_of_the_filter_selects_endpoints
+                what_waits_for_an_endpoint_is_listed
+                an_event_is_traced_at_the_endpoints_of_its_tenant
+                disabled_endpoints_and_backlogs_need_attention
+                an_operator_of_a_tenant_sees_its_own_endpoints
+            }
+            operational_events {
+                an_endpoint_that_is_disabled_is_reported_once
+                an_endpoint_that_recovers_is_reported_once
+                a_change_that_fails_is_not_reported
+                an_exhausted_delivery_to_an_endpoint_is_reported_once
+                a_report_that_fails_is_not_reported
+                dropped_deliveries_are_reported_with_their_number
+                a_dead_letter_is_reported_by_its_settlement
+                a_fenced_settlement_is_not_reported
+                a_lag_is_reported_when_it_begins_and_when_it_ends
+                nothing_is_reported_by_default
+            }
+            event_links {
+                an_event_is_fetched_by_its_id_within_its_tenant
+                an_event_is_fetched_with_a_valid_token_only
+                an_event_that_was_purged_is_not_found
+                an_endpoint_is_thin_if_it_says_so
+                an_endpoint_has_a_mapping
             }
             destination_index {
                 the_index_lists_each_destination_once
@@ -329,12 +470,27 @@ mod tests {
                 ("job_runs", include_str!("job_runs.rs")),
                 ("keys", include_str!("keys.rs")),
                 ("purges", include_str!("purges.rs")),
+                ("key_decisions", include_str!("key_decisions.rs")),
+                ("unknown_outcomes", include_str!("unknown_outcomes.rs")),
                 ("inbox", include_str!("inbox.rs")),
                 ("sagas", include_str!("sagas.rs")),
                 ("decisions", include_str!("decisions.rs")),
                 ("destinations", include_str!("destinations.rs")),
                 ("starts", include_str!("starts.rs")),
                 ("removals", include_str!("removals.rs")),
+                ("polling", include_str!("polling.rs")),
+                ("polling_endpoints", include_str!("polling_endpoints.rs")),
+                ("endpoints", include_str!("endpoints.rs")),
+                (
+                    "endpoint_deliveries",
+                    include_str!("endpoint_deliveries.rs"),
+                ),
+                ("endpoint_replays", include_str!("endpoint_replays.rs")),
+                ("endpoint_recovery", include_str!("endpoint_recovery.rs")),
+                ("endpoint_unsent", include_str!("endpoint_unsent.rs")),
+                ("endpoint_overview", include_str!("endpoint_overview.rs")),
+                ("operational_events", include_str!("operational_events.rs")),
+                ("event_links", include_str!("event_links.rs")),
                 ("destination_index", include_str!("destination_index.rs")),
                 ("overview", include_str!("overview.rs")),
                 ("stalled", include_str!("stalled.rs")),

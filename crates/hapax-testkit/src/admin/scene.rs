@@ -11,6 +11,7 @@ use hapax::{
     delivery::{Checkpoint, Frontier, Park, ParkedState, Settlement},
     event::{Headers, NewEvent},
     key::Tenant,
+    operational::OperationalEvents,
     phases::{Entry, Ownership},
     saga::{NewSaga, Owned, SagaRecord, SagaStatus, State, StepRecord},
     store::{ClaimOutcome, Effect, Keys, Phases, SagaRows, Sagas, Transaction},
@@ -21,6 +22,7 @@ use super::{
     checks::{Must, pages},
 };
 use crate::{
+    clock::{ManualClock, seeded_random},
     events::{claim, claim_of, response, scope},
     store::{fixture::Fixture, saga_steps, steps::settlement},
 };
@@ -40,7 +42,17 @@ pub(crate) struct Scene<S> {
 
 impl<S: AdminUnderTest> Scene<S> {
     pub(crate) async fn new() -> Self {
-        let fixture = Fixture::<S>::fresh().await;
+        Self::of(Fixture::<S>::fresh().await)
+    }
+
+    /// A scene whose store emits operational events.
+    pub(crate) async fn emitting(events: OperationalEvents) -> Self {
+        let clock = ManualClock::new();
+        let under_test = S::emitting(clock.clock(), seeded_random(1), events).await;
+        Self::of(Fixture::of(clock, under_test))
+    }
+
+    fn of(fixture: Fixture<S>) -> Self {
         let admin = fixture.under_test().admin();
         let ops = Actor::new("ops");
         Self {
@@ -234,6 +246,7 @@ impl<S: AdminUnderTest> Scene<S> {
             claim: claim(key),
             lease: LEASE,
             request: None,
+            recovery_point: None,
         };
         match self.store().enter(entry).await.must() {
             ClaimOutcome::Open(owned) => owned,

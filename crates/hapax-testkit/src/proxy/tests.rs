@@ -131,6 +131,7 @@ async fn a_commit_is_cut_before_the_server_or_before_the_client_hears_it() {
     check_commit(Deed::CutBefore, &[], false, "COMMIT").await;
     check_commit(Deed::CutAfter, &["COMMIT"], true, "COMMIT").await;
     check_commit(Deed::CutAfter, &["COMMIT"], true, "SELECT 1; commit;").await;
+    check_commit(Deed::CutAfter, &["COMMIT"], true, "SELECT 1;COMMIT;").await;
 }
 
 #[tokio::test]

@@ -27,8 +27,9 @@ impl Moment {
     /// The execution of a `COMMIT`, alone or at the end of a longer query.
     pub fn commit() -> Self {
         Self::statement(|text| {
-            let text = text.trim_end_matches([';', ' ', '\n']).to_ascii_uppercase();
-            text.split_ascii_whitespace().next_back() == Some("COMMIT")
+            let ends = |it: char| it == ';' || it.is_ascii_whitespace();
+            let last = text.split(ends).rfind(|word| !word.is_empty());
+            last.is_some_and(|word| word.eq_ignore_ascii_case("COMMIT"))
         })
     }
 

@@ -37,6 +37,11 @@ impl<S: StoreUnderTest> Fixture<S> {
         Self { clock, under_test }
     }
 
+    /// A fixture of a store that was opened with this clock.
+    pub(crate) fn of(clock: ManualClock, under_test: S) -> Self {
+        Self { clock, under_test }
+    }
+
     pub(crate) async fn reopen(self) -> Self {
         Self {
             clock: self.clock,

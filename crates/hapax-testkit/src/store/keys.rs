@@ -65,8 +65,8 @@ pub async fn an_answer_survives_a_restart<S: StoreUnderTest>() {
 pub async fn a_replay_says_how_long_the_answer_still_stands<S: StoreUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let tx = fixture.claim(claim("k")).await;
-    let stands = tx.complete(&response("{}"), Effect::Keep).await;
-    assert_eq!(stands.expect("a response is stored"), RETENTION);
+    let kept_for = tx.complete(&response("{}"), Effect::Keep).await;
+    assert_eq!(kept_for.expect("a response is stored"), RETENTION);
     fixture.clock.advance(Duration::from_mins(10));
     match fixture.taken(claim("k")).await {
         Taken::Replay { fresh_for, .. } => assert_eq!(fresh_for, Duration::from_mins(50)),
@@ -201,8 +201,8 @@ pub async fn a_dropped_effect_keeps_the_answer_alone<S: StoreUnderTest>() {
     let mut tx = fixture.claim(claim("k")).await;
     S::write_row(&mut tx, "dropped").await;
     tx.emit(event("dropped")).expect("an event is emitted");
-    let stands = tx.complete(&refusal, Effect::Drop).await;
-    assert_eq!(stands.expect("a response is stored"), RETENTION);
+    let kept_for = tx.complete(&refusal, Effect::Drop).await;
+    assert_eq!(kept_for.expect("a response is stored"), RETENTION);
     assert_eq!(fixture.replay(claim("k")).await, refusal);
     assert_eq!(fixture.rows().await, [""; 0]);
     assert_eq!(fixture.events().await.len(), 0);

@@ -17,6 +17,7 @@ pub mod conflicts;
 pub mod retention;
 pub mod transaction;
 pub mod phases;
+pub mod recovery_points;
 pub mod takeovers;
 pub mod optimistic;
 pub mod single_shot;
@@ -38,6 +39,9 @@ pub(crate) mod steps;
 
 use hapax::{
     Clock, Random,
+    endpoint::EndpointStore,
+    operational::OperationalStore,
+    poll::PollStore,
     store::{Deliveries, Keys, Outbox, Phases, Sagas, Source},
 };
 
@@ -87,6 +91,21 @@ impl<S: StoreUnderTest<Store: Phases>> PhasesUnderTest for S {}
 pub trait SagasUnderTest: StoreUnderTest<Store: Phases + Sagas> {}
 
 impl<S: StoreUnderTest<Store: Phases + Sagas>> SagasUnderTest for S {}
+
+/// A store under test whose outbox can be polled.
+pub trait PollUnderTest: StoreUnderTest<Store: PollStore> {}
+
+impl<S: StoreUnderTest<Store: PollStore>> PollUnderTest for S {}
+
+/// A store under test that has endpoints.
+pub trait EndpointsUnderTest: StoreUnderTest<Store: EndpointStore> {}
+
+impl<S: StoreUnderTest<Store: EndpointStore>> EndpointsUnderTest for S {}
+
+/// A store under test that emits operational events.
+pub trait OperationalUnderTest: StoreUnderTest<Store: OperationalStore> {}
+
+impl<S: StoreUnderTest<Store: OperationalStore>> OperationalUnderTest for S {}
 
 /// Images of a store: what a backup is, to the tests.
 pub trait Images: Send + Sync {
@@ -346,6 +365,15 @@ macro_rules! store_suite {
                 of_many_entries_at_once_one_owns
                 every_mode_at_once_runs_once
             }
+            recovery_points {
+                a_key_is_entered_at_a_recovery_point
+                a_resumed_key_keeps_its_recovery_point
+                a_key_that_starts_again_is_at_its_new_recovery_point
+                a_recovery_point_that_is_no_name_of_a_phase_is_refused
+                a_key_is_advanced_without_a_transaction
+                a_response_is_stored_without_a_transaction
+                keys_are_entered_and_finished_at_once
+            }
             takeovers {
                 a_lapsed_key_is_taken_over_after_its_grace
                 a_take_over_leaves_what_it_cannot_resume
@@ -410,6 +438,7 @@ mod tests {
                 ("retention", include_str!("retention.rs")),
                 ("transaction", include_str!("transaction.rs")),
                 ("phases", include_str!("phases.rs")),
+                ("recovery_points", include_str!("recovery_points.rs")),
                 ("takeovers", include_str!("takeovers.rs")),
                 ("optimistic", include_str!("optimistic.rs")),
                 ("single_shot", include_str!("single_shot.rs")),

@@ -110,8 +110,8 @@ pub async fn the_last_phase_stores_the_answer<S: PhasesUnderTest>() {
     let owned = own(&fixture, "k").await;
     phase(&fixture, &owned, "charged").await.expect("it ends");
     fixture.clock.advance(Duration::from_secs(3));
-    let stands = finish(&fixture, &owned, "done", Effect::Keep).await;
-    assert_eq!(stands.expect("a response is stored"), RETENTION);
+    let kept_for = finish(&fixture, &owned, "done", Effect::Keep).await;
+    assert_eq!(kept_for.expect("a response is stored"), RETENTION);
     let fixture = fixture.reopen().await;
     assert_eq!(fixture.rows().await, ["charged", "done"]);
     assert_eq!(fixture.events().await.len(), 2);
@@ -373,6 +373,9 @@ pub(super) async fn check_fenced<S: PhasesUnderTest>(fixture: &Fixture<S>, late:
     let finished = empty.complete(&response("late"), Effect::Keep).await;
     check_error(finished, "fenced", fenced);
     let store = fixture.store();
+    check_error(store.reach(late, "late").await, "fenced", fenced);
+    let finished = store.finish(late, &response("late")).await;
+    check_error(finished, "fenced", fenced);
     check_error(store.renew(late, LEASE).await, "fenced", fenced);
     check_error(store.give_back(late).await, "fenced", fenced);
     check_error(store.release(late).await, "fenced", fenced);
@@ -409,11 +412,12 @@ pub(super) async fn enter<S: PhasesUnderTest>(
     entered.expect("an entry returns a result")
 }
 
-fn entry(claim: Claim, request: Option<Bytes>) -> Entry {
+pub(super) fn entry(claim: Claim, request: Option<Bytes>) -> Entry {
     Entry {
         claim,
         lease: LEASE,
         request,
+        recovery_point: None,
     }
 }
 

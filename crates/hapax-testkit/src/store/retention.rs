@@ -64,8 +64,8 @@ pub async fn no_answer_is_kept_longer_than_the_bound<S: StoreUnderTest>() {
         let mut greedy = claim(&format!("{retention:?}"));
         greedy.retention = retention;
         let tx = fixture.claim(greedy.clone()).await;
-        let stands = tx.complete(&response("{}"), Effect::Keep).await;
-        assert_eq!(stands.expect("a response is stored"), RETENTION_MAX);
+        let kept_for = tx.complete(&response("{}"), Effect::Keep).await;
+        assert_eq!(kept_for.expect("a response is stored"), RETENTION_MAX);
         greedy.scope.key = claim("shot").scope.key;
         let shot = single_shot::<super::Statement<S>>(greedy.clone(), Vec::new(), "{}");
         let ran = fixture.store().execute_plan(shot).await;

@@ -553,6 +553,7 @@ fn entry(key: &str) -> Entry {
         claim: claim(key),
         lease: LEASE,
         request: None,
+        recovery_point: None,
     }
 }
 

@@ -41,8 +41,8 @@ pub async fn a_lapsed_key_is_taken_over_after_its_grace<S: PhasesUnderTest>() {
     assert_eq!(owner.provider_key("charge"), late.provider_key("charge"));
     check_fenced(&fixture, &late).await;
     assert_eq!(taken(&fixture, claim("k")).await, Taken::InProgress);
-    let stands = finish(&fixture, owner, "done", Effect::Keep).await;
-    assert_eq!(stands.expect("a response is stored"), RETENTION);
+    let kept_for = finish(&fixture, owner, "done", Effect::Keep).await;
+    assert_eq!(kept_for.expect("a response is stored"), RETENTION);
     assert_eq!(fixture.replay(claim("k")).await, response("done"));
     assert!(take_over(&fixture, 10).await.is_empty());
 }

@@ -51,8 +51,8 @@ pub async fn a_dropped_transaction_keeps_nothing<S: StoreUnderTest>() {
 pub async fn an_answer_without_a_key_only_keeps_the_effect<S: StoreUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let tx = busy_transaction(&fixture, "kept").await;
-    let stands = tx.complete(&response("{}"), Effect::Keep).await;
-    assert_eq!(stands.expect("it is committed"), Duration::ZERO);
+    let kept_for = tx.complete(&response("{}"), Effect::Keep).await;
+    assert_eq!(kept_for.expect("it is committed"), Duration::ZERO);
     check_kept(&fixture, Acceptance::Duplicate, &["kept"]).await;
 }
 
@@ -60,8 +60,8 @@ pub async fn an_answer_without_a_key_only_keeps_the_effect<S: StoreUnderTest>() 
 pub async fn a_dropped_effect_without_a_key_keeps_nothing<S: StoreUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let tx = busy_transaction(&fixture, "dropped").await;
-    let stands = tx.complete(&response("{}"), Effect::Drop).await;
-    assert_eq!(stands.expect("it is rolled back"), Duration::ZERO);
+    let kept_for = tx.complete(&response("{}"), Effect::Drop).await;
+    assert_eq!(kept_for.expect("it is rolled back"), Duration::ZERO);
     check_kept(&fixture, Acceptance::First, &[]).await;
 }
 

@@ -19,7 +19,7 @@ use crate::{
 /// Queries for events.
 #[async_trait]
 pub trait EventAdmin: Send + Sync {
-    /// Lists the events that match a filter, the newest first.
+    /// Lists the events that match a filter, the newest first: those whose position is less than `before`.
     async fn events(
         &self,
         actor: &Actor,

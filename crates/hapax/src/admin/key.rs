@@ -5,7 +5,7 @@ use std::fmt;
 use async_trait::async_trait;
 use serde::Serialize;
 
-use super::{Actor, AdminError, Content, Page};
+use super::{Actor, AdminError, Content, KeyDecision, Page};
 use crate::{
     clock::Timestamp,
     key::Tenant,
@@ -53,6 +53,14 @@ pub trait KeyAdmin: Send + Sync {
         version: &str,
         reason: &str,
     ) -> Result<(), AdminError>;
+
+    /// Decides about a key in progress that has no owner: stores a response under it, or frees it.
+    /// This is for requests whose outcome no program can find out.
+    ///
+    /// Fails like [`key`](Self::key); `Conflict` if the key is not in progress, if its lease has not
+    /// expired, or if it has another version by now; `Invalid` without a reason, or if the response
+    /// is not valid.
+    async fn decide_key(&self, actor: &Actor, decision: &KeyDecision) -> Result<(), AdminError>;
 }
 
 /// A filter for keys. A field that is absent matches every key.
@@ -191,6 +199,15 @@ pub struct KeyRecord {
     pub on_expired: String,
     /// The version of the key. It changes whenever the key is used again or finished.
     pub version: String,
+    /// The name of the owner, while the key is in progress: the one that a caller of the SQL contract
+    /// has given, or the identity of the attempt with which a service in Rust has entered the key on
+    /// PostgreSQL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// What the last phase has recorded for the next owner, while the key is in progress. Only
+    /// callers of the SQL contract record anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recovery_data: Option<Content>,
     /// The size of the request that is kept for a takeover, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_bytes: Option<u64>,
@@ -202,15 +219,16 @@ pub struct KeyRecord {
 }
 
 impl KeyRecord {
-    /// Masks the headers and the body of the response.
+    /// Masks the headers and the body of the response, and what a phase has recorded.
     pub fn mask(&mut self, mask: &Mask) {
         for (name, value) in &mut self.headers {
             if mask.hides(name) {
                 MASKED.clone_into(value);
             }
         }
-        if let Some(body) = &mut self.body {
-            body.mask(mask);
+        let contents = [&mut self.body, &mut self.recovery_data];
+        for content in contents.into_iter().flatten() {
+            content.mask(mask);
         }
     }
 }

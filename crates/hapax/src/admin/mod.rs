@@ -23,6 +23,10 @@ mod job_arguments;
 mod key;
 mod stored_key;
 mod key_version;
+mod key_decision;
+mod unknown_record;
+mod unknown;
+mod unknown_decision;
 mod inbox;
 mod saga;
 mod decision;
@@ -36,8 +40,19 @@ mod overview;
 mod timeline;
 mod timeline_source;
 mod timeline_assembly;
+mod polling;
+mod endpoint_status;
+mod endpoint;
+mod endpoint_delivery;
+mod endpoint_operations;
+mod endpoint_overview;
+mod endpoint_unsent;
 mod audit;
 mod test_event;
+mod trying;
+mod filter_trial;
+mod mapping_trial;
+mod endpoint_trial;
 
 use std::fmt;
 
@@ -62,19 +77,46 @@ pub use destination::{
 };
 pub use destination_index::{Configured, DestinationIndex, configured};
 pub use edit::edited;
+pub use endpoint::{
+    EndpointAction, EndpointAdmin, EndpointEdit, NewEndpoint, StoredEndpoint, TenantEndpoint,
+    check_endpoint_tenant, check_secret_overlap, check_tenant_name, endpoint_has_changed,
+    endpoint_object, listed_tenant, too_many_endpoints,
+};
+pub use endpoint_delivery::{
+    EndpointDelivery, EndpointDeliveryFilter, EndpointHealth, EndpointReplay, ReplayEnded,
+};
+pub use endpoint_operations::{
+    EndpointDraft, EndpointOperations, EndpointPatch, EndpointWithSecret,
+};
+pub use endpoint_overview::{
+    DisabledEndpoint, EndpointAttention, EndpointFilter, EndpointOverview, EndpointTrace,
+    ListedEndpoint, WaitingDelivery, WaitingEndpoint,
+};
+pub use endpoint_status::{EndpointStatus, slowed_reason};
+pub use endpoint_trial::{EndpointTrial, TriedDelivery, TryEndpoint, try_endpoint};
+pub use endpoint_unsent::{
+    ReplayUnsent, UnsentEvents, UnsentPage, UnsentReplayed, UnsentWindow, replay_unsent,
+};
 pub use event::{DeliveryStatus, EventAdmin, EventDetail, EventFilter, EventSummary, Trace};
+pub use filter_trial::{FilterTrial, TriedEvent, try_filter};
 pub use inbox::{InboxAdmin, Message, MessageFilter};
 pub use job::{Job, JobAdmin, JobFilter, JobKind, JobOptions, Ran};
 pub use job_arguments::{are_same_arguments, check_job_options, count_partitions, job_object};
 pub use job_worker::JobWorker;
 pub use key::{KeyAdmin, KeyFilter, KeyRecord, KeyState, KeySummary};
+pub use key_decision::{KeyDecision, KeyOutcome};
 pub use key_version::{KeyVersion, NoKeyVersion};
+pub use mapping_trial::{MappedEvent, MappingTrial, TryMapping, try_mapping};
 pub use overview::{
     Activity, Count, CountKind, DestinationFigures, Overview, OverviewAdmin, StateCount,
 };
 pub use pagination::{Cursor, NoCursor};
 pub use partition::{NextRetry, PATIENCE, PartitionStatus};
 pub use patch::patched_members;
+pub use polling::{
+    EventsOfType, NewPollingEndpoint, PollAdmin, PollingEndpoint, PollingLag, check_overlap,
+    polling_object, too_many_tokens,
+};
 pub use saga::{SagaAdmin, SagaLook, SagaView};
 pub use stalled::{Cause, Stalled, StalledItem};
 pub use stored_key::{StoredKey, key_object, key_tenant, only_key};
@@ -82,6 +124,14 @@ pub use test_event::{TEST_EVENT, offer_test_event};
 pub use text::{read_cursor, read_field, read_time};
 pub use timeline::{Emitted, Timeline, TimelineAdmin};
 pub use timeline_source::{FoundKey, MatchingEvents, RequestSeek, TimelineSource};
+pub use unknown::{
+    UnknownFilter, UnknownOutcome, UnknownWaiting, unknown_outcome, unknown_outcomes,
+    waiting_unknown,
+};
+pub use unknown_decision::{
+    GIVEN_HEADER_BYTES_MAX, GIVEN_HEADERS_MAX, check_given, decide_unknown, given_response,
+};
+pub use unknown_record::{NoUnknownRecord, UnknownReason, UnknownRecord};
 
 /// Maximum number of rows on a page.
 pub const PAGE_MAX: usize = 1_000;
@@ -98,6 +148,10 @@ pub trait Admin:
     + SagaAdmin
     + DestinationAdmin
     + DestinationChanges
+    + PollAdmin
+    + EndpointAdmin
+    + EndpointOverview
+    + UnsentEvents
     + OverviewAdmin
     + TimelineAdmin
     + AuditAdmin
@@ -114,6 +168,10 @@ impl<S> Admin for S where
         + SagaAdmin
         + DestinationAdmin
         + DestinationChanges
+        + PollAdmin
+        + EndpointAdmin
+        + EndpointOverview
+        + UnsentEvents
         + OverviewAdmin
         + TimelineAdmin
         + AuditAdmin
@@ -177,6 +235,14 @@ impl<T> Page<T> {
     /// The last page of a list, with these items.
     pub fn last(items: Vec<T>) -> Self {
         Self { items, next: None }
+    }
+
+    /// A page with at most `limit` items. If it is full, the next page begins at the `cursor` of its last
+    /// item.
+    pub fn up_to(limit: usize, items: Vec<T>, cursor: impl FnOnce(&T) -> String) -> Self {
+        let last = items.last().filter(|_| items.len() == limit);
+        let next = last.map(cursor);
+        Self { items, next }
     }
 }
 

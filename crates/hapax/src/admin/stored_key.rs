@@ -12,6 +12,9 @@ use crate::{
     keyring::Keyring,
 };
 
+/// The media type of what a phase has recorded.
+const JSON: &str = "application/json";
+
 /// A key as it is stored: its response may be encrypted.
 #[derive(Clone)]
 pub struct StoredKey {
@@ -21,6 +24,10 @@ pub struct StoredKey {
     pub on_expired: String,
     /// The version of the key.
     pub version: String,
+    /// The name of the owner, if it has one: see [`KeyRecord::owner`].
+    pub owner: Option<String>,
+    /// What the last phase has recorded for the next owner, as JSON.
+    pub recovery_data: Option<Bytes>,
     /// The size of the request that is kept for a takeover, in bytes.
     pub request_bytes: Option<u64>,
     /// The headers of the stored response.
@@ -56,6 +63,10 @@ impl StoredKey {
             is_lapsed: summary.state == KeyState::InProgress && held <= at,
             on_expired: self.on_expired,
             version: self.version,
+            owner: self.owner,
+            recovery_data: self
+                .recovery_data
+                .map(|data| Content::new(Some(JSON.to_owned()), data)),
             request_bytes: self.request_bytes,
             body: summary.status.map(|_| Content::new(kind, response.body)),
             headers,

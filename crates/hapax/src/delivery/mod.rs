@@ -186,7 +186,8 @@ pub struct Parked {
     pub next_at: Timestamp,
     /// The order key that it blocks, in the format of [`crate::event::Event::order_key`].
     pub order_key: Option<String>,
-    /// Whether an operator requested this delivery. The destination's patterns do not apply then.
+    /// Whether an operator requested this delivery. The destination's patterns and its filter do
+    /// not apply then.
     pub manual: bool,
 }
 
@@ -224,6 +225,8 @@ pub enum AttemptOutcome {
     Gone,
     /// The relay died before it learned the outcome.
     Interrupted,
+    /// No attempt was made: too many deliveries waited for the endpoint of a tenant.
+    Dropped,
 }
 
 impl AttemptOutcome {
@@ -236,12 +239,15 @@ impl AttemptOutcome {
             Self::Rejected => "rejected",
             Self::Gone => "gone",
             Self::Interrupted => "interrupted",
+            Self::Dropped => "dropped",
         }
     }
 
     /// Parses what [`AttemptOutcome::as_str`] returns.
     pub fn parse(text: &str) -> Option<Self> {
-        use AttemptOutcome::{Declined, Delivered, Gone, Interrupted, Rejected, Unavailable};
+        use AttemptOutcome::{
+            Declined, Delivered, Dropped, Gone, Interrupted, Rejected, Unavailable,
+        };
         let all = [
             Delivered,
             Unavailable,
@@ -249,6 +255,7 @@ impl AttemptOutcome {
             Rejected,
             Gone,
             Interrupted,
+            Dropped,
         ];
         all.into_iter().find(|outcome| outcome.as_str() == text)
     }
@@ -348,6 +355,24 @@ pub struct Settlement {
     pub arrived: Vec<Arrived>,
     /// Why the destination is to be disabled, if it is.
     pub disable: Option<String>,
+    /// The deliveries that become dead letters, for [operational events](crate::operational). Each is
+    /// in [`park`](Self::park), too.
+    pub exhausted: Vec<Exhausted>,
+}
+
+/// An exhausted delivery: it has no attempts left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exhausted {
+    /// The id of the event.
+    pub event_id: EventId,
+    /// The type of the event.
+    pub event_type: String,
+    /// The tenant of the event.
+    pub event_tenant: Option<String>,
+    /// The number of attempts.
+    pub attempts: u32,
+    /// The error of the last attempt, in one line.
+    pub error: Option<String>,
 }
 
 impl Settlement {

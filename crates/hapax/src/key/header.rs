@@ -16,6 +16,38 @@ pub fn parse_header(value: &[u8]) -> Result<Cow<'_, str>, HeaderError> {
     read(value).map_err(HeaderError)
 }
 
+/// How a key is written in a header.
+///
+/// A service that compares the text of the header takes two forms of a key for two keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyForm {
+    /// The key itself.
+    Bare,
+    /// A structured-field string, in quotation marks.
+    Quoted,
+}
+
+impl KeyForm {
+    /// The form of a value that [`parse_header`] accepts.
+    pub fn of(value: &[u8]) -> Self {
+        match value.trim_ascii_start().first() {
+            Some(b'"') => Self::Quoted,
+            _ => Self::Bare,
+        }
+    }
+
+    /// The key in this form, without parameters.
+    pub fn text(self, key: &str) -> Cow<'_, str> {
+        match self {
+            Self::Bare => Cow::Borrowed(key),
+            Self::Quoted => {
+                let escaped = key.replace('\\', "\\\\").replace('"', "\\\"");
+                Cow::Owned(format!("\"{escaped}\""))
+            }
+        }
+    }
+}
+
 /// Why the value of a header is not a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -185,6 +217,17 @@ mod tests {
         check(&"k".repeat(255), Some(&"k".repeat(255)));
         check(&"k".repeat(256), None);
         check(&format!("\"{}\"", "k".repeat(256)), None);
+    }
+
+    #[test]
+    fn a_key_is_written_in_the_form_in_which_it_was_sent() {
+        for value in ["k", r"a\b", r#""k""#, r#""a b""#, r#""a\"\\ b""#] {
+            let key = parse_header(value.as_bytes()).unwrap();
+            assert_eq!(KeyForm::of(value.as_bytes()).text(&key), value);
+        }
+        let value = br#" "k";a=1"#;
+        let key = parse_header(value).unwrap();
+        assert_eq!(KeyForm::of(value).text(&key), r#""k""#);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::{
     clock::{Clock, Random},
     event::{NewEvent, Payload},
     key::{IdempotencyKey, Operation, Tenant},
-    outbox::{Draft, unseal},
+    outbox::{Draft, EventCheck, unseal},
 };
 
 #[test]
@@ -142,6 +142,7 @@ fn a_payload_is_read_back_by_whoever_has_the_key() {
                 &Clock::new(|| crate::Timestamp::from_millis(1)),
                 &random,
                 &keyring,
+                &EventCheck::none(),
             )
             .unwrap();
         let [row] = &draft.into_events()[..] else {
@@ -207,7 +208,8 @@ fn no_caller_may_set_the_header_of_the_keyring() {
     let new = NewEvent::json("a", &1).header(ENCRYPTED_UNDER, "x");
     let mut draft = Draft::new(None, Headers::new());
     let clock = Clock::new(|| crate::Timestamp::from_millis(1));
-    let refused = draft.seal(new, &clock, &Random::new(|| 7), &Keyring::default());
+    let (random, none) = (Random::new(|| 7), EventCheck::none());
+    let refused = draft.seal(new, &clock, &random, &Keyring::default(), &none);
     assert!(refused.unwrap_err().to_string().contains(ENCRYPTED_UNDER));
 }
 

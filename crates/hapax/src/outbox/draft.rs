@@ -8,7 +8,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 
-use super::{EventError, check_payload, seal};
+use super::{EventCheck, EventError, check_payload, seal};
 use crate::{
     clock::{Clock, Random},
     event::{Event, EventId, Headers, NewEvent, Payload},
@@ -74,13 +74,15 @@ impl Draft {
     /// Adds an event with the context of its request.
     ///
     /// # Errors
-    /// Fails if the event is not valid, or if there are too many events. The draft stays usable.
+    /// Fails if the event is not valid, if `check` refuses it, or if there are too many events. The
+    /// draft stays usable.
     pub fn seal(
         &mut self,
         new: NewEvent,
         clock: &Clock,
         random: &Random,
         keyring: &Keyring,
+        check: &EventCheck,
     ) -> Result<EventId, EventError> {
         let size = self.events.len() + 1;
         let max = EVENTS_PER_TRANSACTION_MAX;
@@ -123,6 +125,7 @@ impl Draft {
                 });
             }
         }
+        check.check(&event)?;
         let id = event.id;
         self.events.push(Sealed::of(event, keyring)?);
         Ok(id)
@@ -140,7 +143,8 @@ impl Draft {
 }
 
 impl Sealed {
-    fn of(mut event: Event, keyring: &Keyring) -> Result<Self, EventError> {
+    /// Encodes an event, and encrypts its payload.
+    pub(crate) fn of(mut event: Event, keyring: &Keyring) -> Result<Self, EventError> {
         let encoded = match &event.payload {
             Payload::Json(_) => None,
             Payload::Binary {

@@ -5,8 +5,10 @@
 //! the row is written, so that an invalid event fails the request that emits it and never the
 //! relay.
 
+mod check;
 mod draft;
 
+pub use check::{EventCheck, Mismatch};
 pub use draft::{Draft, Sealed, unseal, unseal_to_show};
 
 use crate::{
@@ -87,12 +89,23 @@ pub enum EventError {
         /// What is wrong with it.
         problem: &'static str,
     },
+    /// The catalogue of event types does not contain the type, or not in this version.
+    #[error("event type {kind} {problem}")]
+    NotInCatalogue {
+        /// The type.
+        kind: Box<str>,
+        /// What is missing.
+        problem: Box<str>,
+    },
+    /// The payload does not match the schema that the catalogue has for its type.
+    #[error(transparent)]
+    Mismatch(#[from] Box<Mismatch>),
     /// The payload cannot be encrypted.
     #[error("payload: {0}")]
     Encryption(#[from] KeyringError),
 }
 
-fn check_kind(kind: &str) -> Result<(), EventError> {
+pub(crate) fn check_kind(kind: &str) -> Result<(), EventError> {
     check_text("event type", kind, EVENT_TYPE_BYTES_MAX)?;
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
     if !kind.chars().all(allowed) {

@@ -297,7 +297,7 @@ impl DeliveryQueue {
             if is_stray || !self.revived.insert(parked.event.position) {
                 continue;
             }
-            // A delivery that an operator requested ignores the patterns.
+            // A delivery that an operator requested ignores the patterns and the filter.
             let takes = if parked.manual {
                 route::may_have
             } else {
@@ -319,7 +319,7 @@ impl DeliveryQueue {
     }
 
     /// Ends a parked delivery whose event is not routed to this destination: the store parks in
-    /// bulk without knowing the patterns, and the patterns may have changed.
+    /// bulk without knowing the patterns and the filter, and both may have changed.
     fn pass_over(&mut self, parked: &Parked) {
         tracing::info!(
             destination = self.partition, event_id = %parked.event.event.id,

@@ -4,6 +4,7 @@ use std::{fmt, num::NonZeroU8, sync::Arc, time::Duration};
 
 use crate::{
     delivery::{Shards, ShardsError, Start},
+    filter::Filter,
     key::Tenant,
     limits,
     retry::Schedule,
@@ -21,6 +22,8 @@ pub struct Destination {
     pub sink: Arc<dyn Sink>,
     /// Patterns of event types. An event is delivered if at least one matches.
     pub patterns: Vec<Pattern>,
+    /// The filter that an event has to match too; `None` for no filter.
+    pub filter: Option<Filter>,
     /// The tenant whose events are delivered; `None` for all tenants.
     pub tenant: Option<Tenant>,
     /// The order that is kept.
@@ -54,6 +57,7 @@ impl Destination {
             name: name.into(),
             sink,
             patterns: vec![Pattern::new("*")],
+            filter: None,
             tenant: None,
             order: Order::None,
             schedule: Schedule::default(),
@@ -71,6 +75,14 @@ impl Destination {
     #[must_use]
     pub fn only(mut self, patterns: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.patterns = patterns.into_iter().map(Pattern::new).collect();
+        self
+    }
+
+    /// Delivers only events that match `filter` too. An event that does not is skipped like one of
+    /// another type: it has no delivery, and it does not delay the later events of its key.
+    #[must_use]
+    pub fn filter(mut self, filter: Filter) -> Self {
+        self.filter = Some(filter);
         self
     }
 
@@ -156,6 +168,7 @@ impl Destination {
         Arc::ptr_eq(&self.sink, &other.sink)
             && self.name == other.name
             && self.patterns == other.patterns
+            && self.filter == other.filter
             && self.schedule == other.schedule
             && settings(self) == settings(other)
     }

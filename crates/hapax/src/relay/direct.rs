@@ -24,8 +24,8 @@ use super::{
 
 /// Offers an event to a destination once, as attempt `number` (starting at 1), without a relay.
 ///
-/// The event need not be in an outbox. The patterns and the tenant of the destination do not apply,
-/// and neither does a pause. The response to a success is left out, except for its status.
+/// The event need not be in an outbox. The patterns, the filter and the tenant of the destination do
+/// not apply, and neither does a pause. The response to a success is left out, except for its status.
 pub async fn offer_once(
     destination: &Destination,
     event: Arc<OutboxEvent>,
@@ -67,6 +67,7 @@ mod tests {
         clock::{Random, Timestamp},
         delivery::AttemptOutcome,
         event::{Headers, NewEvent},
+        limits::ERROR_BYTES,
         outbox::seal,
         sink::{Outcome, Receipt, Sink},
     };
@@ -96,8 +97,12 @@ mod tests {
         let declined = check(Some(declined), AttemptOutcome::Declined).await;
         assert_eq!(declined.status, Some(422));
         assert_eq!(declined.response_head, "no such field");
-        let error = "sink declined the event: attempt 3";
+        let error = "sink declined the event: attempt 3 (error type status_4xx)";
         assert_eq!(declined.error.as_deref(), Some(error));
+        let long = check(Some(long), AttemptOutcome::Rejected).await;
+        let error = long.error.unwrap();
+        assert_eq!(error.len(), ERROR_BYTES);
+        assert!(error.ends_with("xx (error type content)"), "{error}");
         let hung = check(None, AttemptOutcome::Unavailable).await;
         assert!(hung.error.is_some_and(|it| it.contains("time limit")));
     }
@@ -121,6 +126,10 @@ mod tests {
             receipt,
             source: format!("attempt {attempt}").into(),
         })
+    }
+
+    fn long(_: u32) -> Outcome {
+        Err(SinkError::rejected("content", "x".repeat(ERROR_BYTES)))
     }
 
     /// Offers an event as the third attempt.

@@ -1,6 +1,8 @@
 //! Which events a destination receives.
 
-use crate::event::Event;
+use metrics::counter;
+
+use crate::{event::Event, filter::Applied, keyring::ENCRYPTED_UNDER, telemetry};
 
 use super::destination::Destination;
 
@@ -37,13 +39,30 @@ impl Pattern {
     }
 }
 
-/// Whether `destination` receives `event`.
+/// Whether `destination` receives `event`. The filter is applied last, because it reads the payload.
 pub(super) fn takes(destination: &Destination, event: &Event) -> bool {
     may_have(destination, event)
         && destination
             .patterns
             .iter()
             .any(|pattern| pattern.matches(&event.kind))
+        && matches_filter(destination, event)
+}
+
+fn matches_filter(destination: &Destination, event: &Event) -> bool {
+    let Some(filter) = &destination.filter else {
+        return true;
+    };
+    // It cannot be decrypted by any key, and becomes a dead letter instead of being skipped.
+    if event.headers.contains_key(ENCRYPTED_UNDER) {
+        return true;
+    }
+    let applied = filter.apply(event);
+    if applied == Applied::Unreadable {
+        let label = destination.name.clone();
+        counter!(telemetry::RELAY_UNREADABLE, "destination" => label).increment(1);
+    }
+    applied == Applied::Matches
 }
 
 /// Whether `destination` may receive `event` at all, because the event belongs to its tenant.

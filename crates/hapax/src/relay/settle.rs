@@ -11,7 +11,9 @@ use tracing::Level;
 
 use crate::{
     clock::Timestamp,
-    delivery::{Arrived, Attempt, AttemptOutcome, CheckpointId, ParkedState, Settlement},
+    delivery::{
+        Arrived, Attempt, AttemptOutcome, CheckpointId, Exhausted, ParkedState, Settlement,
+    },
     limits::ERROR_BYTES,
     retry::Next,
     sink::{Outcome, Receipt, SinkError},
@@ -217,6 +219,8 @@ impl DeliveryQueue {
 
     fn died(&mut self, item: Item, attempt: u32, now: Timestamp, error: &SinkError) {
         self.counted.died.increment(1);
+        let exhausted = exhausted(&item, attempt, error);
+        self.pending.exhausted.push(exhausted);
         tracing::warn!(
             destination = self.partition, event_id = %item.event.event.id,
             correlation_id = item.event.event.headers.get("correlation_id"),
@@ -341,7 +345,7 @@ pub(super) fn attempt_of(tried: &Tried) -> Attempt {
         outcome: outcome_of(error),
         status,
         response_head: head,
-        error: Some(one_line(error)),
+        error: Some(with_type(error)),
         ..attempt(tried)
     }
 }
@@ -357,6 +361,18 @@ fn attempt(tried: &Tried) -> Attempt {
         status: None,
         response_head: bytes::Bytes::new(),
         error: None,
+    }
+}
+
+/// A delivery without attempts left, for its operational event.
+fn exhausted(item: &Item, attempts: u32, error: &SinkError) -> Exhausted {
+    let event = &item.event.event;
+    Exhausted {
+        event_id: event.id,
+        event_type: event.kind.clone(),
+        event_tenant: event.tenant.as_ref().map(|it| it.as_str().to_owned()),
+        attempts,
+        error: Some(one_line(error)),
     }
 }
 
@@ -425,11 +441,23 @@ const fn state_of(item: &Item) -> &'static str {
 }
 
 fn one_line(error: &SinkError) -> String {
+    bounded_line(error, ERROR_BYTES)
+}
+
+/// The error in one line that ends with its type, by which the guides of the sinks explain it.
+fn with_type(error: &SinkError) -> String {
+    let ending = format!(" (error type {})", error.error_type());
+    let mut line = bounded_line(error, ERROR_BYTES.saturating_sub(ending.len()));
+    line.push_str(&ending);
+    line
+}
+
+fn bounded_line(error: &SinkError, bytes_max: usize) -> String {
     let mut line: String = error
         .error_chain()
         .chars()
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect();
-    line.truncate(line.floor_char_boundary(ERROR_BYTES));
+    line.truncate(line.floor_char_boundary(bytes_max));
     line
 }

@@ -15,6 +15,7 @@ use crate::{
     clock::{Random, Timestamp},
     delivery::{Checkpoint, CheckpointId, Frontier, Opened, Parked, ParkedState},
     event::{Headers, NewEvent},
+    keyring::ENCRYPTED_UNDER,
     limits::READ_EVENTS,
     outbox::{OutboxEvent, seal},
     sink::{Offer, Outcome, Receipt, Sink, SinkError},
@@ -194,6 +195,72 @@ fn a_parked_event_that_an_operator_asked_for_is_offered_whatever_the_patterns_sa
     assert_eq!(positions(&queue.choose(9, at(0))), [1]);
 }
 
+#[test]
+fn an_event_that_does_not_match_the_filter_is_settled_at_once_and_has_no_row() {
+    let mut queue = filtered("{\"/\": {\"$exists\": true}}");
+    admit(&mut queue, &[(1, Some("a")), (2, Some("a"))]);
+    assert!(queue.choose(9, at(0)).is_empty());
+    let settlement = queue.settlement().unwrap();
+    assert!(settlement.park.is_empty() && settlement.delivered.is_empty());
+    let checkpoint = settlement.checkpoint.clone().unwrap();
+    assert_eq!(checkpoint.frontier.high, 2);
+    assert!(checkpoint.settled.is_empty() && checkpoint.offered.is_empty());
+}
+
+#[test]
+fn events_that_match_the_filter_are_in_order_and_the_others_are_no_part_of_it() {
+    let mut queue = filtered("{\"aggregate_id\": \"a\"}");
+    admit(
+        &mut queue,
+        &[(1, Some("a")), (2, Some("b")), (3, Some("a"))],
+    );
+    let mut chosen = queue.choose(9, at(0));
+    assert_eq!(positions(&chosen), [1]);
+    conclude(&mut queue, chosen.remove(0), Ok(Receipt::default()));
+    assert_eq!(positions(&queue.choose(9, at(0))), [3]);
+}
+
+/// The relay then makes it a dead letter, which an operator sees.
+#[test]
+fn an_event_that_cannot_be_decrypted_is_not_lost_to_a_filter() {
+    let mut queue = filtered("{\"/a\": 1}");
+    let mut event = event(1, None);
+    let header = (ENCRYPTED_UNDER.to_owned(), "k1".to_owned());
+    event.event.headers.extend([header]);
+    let batch = Batch {
+        events: vec![Arc::new(event)],
+        frontier: frontier(1),
+    };
+    queue.admit(batch, at(0));
+    assert_eq!(positions(&queue.choose(9, at(0))), [1]);
+}
+
+/// The store parks events in bulk, and the filter of a destination may change.
+#[test]
+fn a_parked_event_that_does_not_match_the_filter_is_passed_over_unless_an_operator_asked_for_it() {
+    let mut queue = filtered("{\"aggregate_id\": \"b\"}");
+    let mut wanted = parked(3, 0, Some("c"));
+    wanted.manual = true;
+    queue.admit_parked(vec![
+        parked(1, 0, Some("a")),
+        parked(2, 0, Some("b")),
+        wanted,
+    ]);
+    assert_eq!(positions(&queue.choose(9, at(0))), [2, 3]);
+    let settlement = queue.settlement().unwrap();
+    assert_eq!(settlement.delivered, [1]);
+    assert_eq!(settlement.release, ["order\na"]);
+}
+
+#[test]
+fn a_destination_with_another_filter_is_another_one() {
+    let destination = Destination::new("d", Arc::new(Nowhere));
+    let filter = |text: &str| destination.clone().filter(text.parse().unwrap());
+    assert!(filter("{\"/a\": 1}").is_same(&filter("{\"/a\": 1}")));
+    assert!(!filter("{\"/a\": 1}").is_same(&filter("{\"/a\": 2}")));
+    assert!(!filter("{\"/a\": 1}").is_same(&destination));
+}
+
 struct Nowhere;
 
 impl Sink for Nowhere {
@@ -207,10 +274,21 @@ impl Sink for Nowhere {
 }
 
 fn queue(order: Order) -> DeliveryQueue {
-    let destination = Destination::new("d", Arc::new(Nowhere))
-        .only(["order.*"])
-        .order(order)
-        .schedule("0s,1s,1s".parse().unwrap());
+    queue_of(
+        Destination::new("d", Arc::new(Nowhere))
+            .only(["order.*"])
+            .order(order)
+            .schedule("0s,1s,1s".parse().unwrap()),
+    )
+}
+
+/// The queue of a destination that keeps an order and has this filter.
+fn filtered(filter: &str) -> DeliveryQueue {
+    let destination = Destination::new("d", Arc::new(Nowhere)).order(Order::Key);
+    queue_of(destination.filter(filter.parse().unwrap()))
+}
+
+fn queue_of(destination: Destination) -> DeliveryQueue {
     let opened = Opened {
         epoch: 1,
         newest: CheckpointId::default(),

@@ -18,12 +18,13 @@ pub fn retry_after<'a>(
         // A number with too many digits is a very long time, not zero.
         Duration::from_secs(asked.parse().unwrap_or(u64::MAX))
     } else {
-        moment(asked)?.since(header("date").and_then(moment).unwrap_or(now))
+        http_date(asked)?.since(header("date").and_then(http_date).unwrap_or(now))
     };
     Some(wait.min(RETRY_AFTER_MAX))
 }
 
-fn moment(text: &str) -> Option<Timestamp> {
+/// The time in a header such as `Date`; `None` if it is not valid.
+pub fn http_date(text: &str) -> Option<Timestamp> {
     let read = httpdate::parse_http_date(text.trim());
     read.ok().map(Timestamp::from)
 }

@@ -31,7 +31,7 @@ mod onset;
 #[cfg(test)]
 mod vectors;
 
-pub use asked::retry_after;
+pub use asked::{http_date, retry_after};
 pub use backoff::{Again, Backoff};
 pub use budget::{Balance, Budget};
 pub use delays::Delays;

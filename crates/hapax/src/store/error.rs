@@ -46,6 +46,14 @@ pub enum StoreError {
     /// whether it is a duplicate.
     #[error("the message was accepted before, and the transaction has ended")]
     AcceptedBefore,
+    /// A statement of the handler (`COMMIT`, `ROLLBACK`) has ended the transaction before the store
+    /// could. What the handler had committed by then is kept. Nothing was written after that: no
+    /// response, no event, no message.
+    ///
+    /// This is a mistake in the service, which is only found where the store does not see the
+    /// handler's statements. Other stores refuse the statement.
+    #[error("a statement of the handler has ended the transaction; what it committed is kept")]
+    EndedByHandler,
     /// Another owner has taken over. Nothing was written.
     #[error("ownership was lost to a later epoch")]
     Fenced,

@@ -1,4 +1,4 @@
-//! Tests of the relay and of sagas with a real store.
+//! Tests of the relay, of trials and of sagas with a real store.
 
 #![expect(
     clippy::unwrap_used,
@@ -7,6 +7,8 @@
 
 mod recorder;
 mod relay;
+mod filters;
+mod trials;
 mod blocked;
 mod strain;
 mod changes;

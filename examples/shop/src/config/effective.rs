@@ -7,12 +7,14 @@ use hapax_runtime::config::{Leaf, Node};
 use super::{flags, settings::Settings};
 
 /// Settings whose values are secrets. A value that contains `@` may hold a password as well.
-const SECRET: [&str; 6] = [
+const SECRET: [&str; 8] = [
     "database",
     "webhook.secret",
     "tokens",
     "console.tokens",
     "inbox.secrets",
+    "portal.key",
+    "portal.previous_key",
     "telemetry.otlp_headers",
 ];
 /// What is shown in the place of a secret.

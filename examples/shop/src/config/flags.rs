@@ -75,7 +75,7 @@ macro_rules! settings {
 settings! {
     /// Address to listen on [default: 127.0.0.1:8080]
     text "listen", "--listen", "ADDR";
-    /// Directory of the database, uploads, caught mail and the webhook secret [default: .]
+    /// Directory of the database, uploads, caught mail, the webhook secret and keys [default: .]
     text "data_dir", "--data-dir", "DIR";
     /// Database URL, sqlite:// or postgres:// [default: shop.db in the data directory]
     text "database", "--database", "URL";
@@ -107,6 +107,20 @@ settings! {
     list "inbox.dedupe", "--inbox-dedupe", "TYPE=KEY";
     /// Tenant to whom webhooks about unknown charges belong [default: the first token's tenant]
     text "inbox.tenant", "--inbox-tenant", "TENANT";
+    /// Public base URL of the customer portal [default: that of the demo; without the demo no portal]
+    text "portal.url", "--portal-url", "URL";
+    /// Key that signs links to the portal, at least 32 bytes [default: created and stored]
+    text "portal.key", "--portal-key", "KEY";
+    /// Key of the portal before the last change
+    text "portal.previous_key", "--portal-previous-key", "KEY";
+    /// Name of the product in the portal [default: Webhooks]
+    text "portal.name", "--portal-name", "TEXT";
+    /// Logo in the portal: an https:// URL, or the path of an image
+    text "portal.logo", "--portal-logo", "URL";
+    /// Color of the portal, such as #0b6e4f
+    text "portal.colour", "--portal-colour", "COLOUR";
+    /// Origin whose pages may show the portal in a frame; may be repeated
+    list "portal.embed", "--portal-embed", "ORIGIN";
     /// How long responses are stored [default: 24h]
     text "idempotency.retention", "--retention", "DURATION";
     /// Outcome for an expired key: new or gone [default: new]

@@ -9,6 +9,7 @@
 mod flags;
 mod settings;
 mod effective;
+mod portal;
 mod storage;
 mod telemetry;
 mod values;
@@ -36,6 +37,7 @@ use secrecy::SecretString;
 
 use self::settings::Settings;
 pub(crate) use self::{
+    portal::Portal,
     storage::{Place, Storage},
     telemetry::Telemetry,
 };
@@ -58,6 +60,7 @@ pub(crate) struct Config {
     /// The operators of the web console.
     pub(crate) operators: hapax_console::Tokens,
     pub(crate) inbox: Inbox,
+    pub(crate) portal: Portal,
     pub(crate) idempotency: Idempotency,
     /// The limit for the requests of each tenant; none if absent.
     pub(crate) rate_limit: Option<Rate>,
@@ -188,6 +191,7 @@ impl Config {
             },
             operators: read_operators(settings)?,
             inbox: read_inbox(settings, &tokens)?,
+            portal: Portal::read(settings)?,
             idempotency: read_idempotency(settings)?,
             rate_limit: read_rate_limit(settings)?,
             relay: settings.one("relay", "true", values::switch)?,

@@ -15,7 +15,9 @@ use std::{fmt, future::Future, sync::Arc};
 use hapax::{
     Clock,
     admin::Admin,
+    endpoint::EndpointStore,
     notify::Notifier,
+    poll::PollStore,
     store::{Deliveries, Outbox, Phases, SagaRows, Sagas, StoreError},
 };
 
@@ -27,7 +29,7 @@ pub(crate) use self::{
 
 /// A store that also holds the shop's own tables.
 pub(crate) trait Database:
-    Phases<Tx: Rows> + Outbox + Deliveries + Sagas + fmt::Debug
+    Phases<Tx: Rows> + Outbox + Deliveries + Sagas + PollStore + EndpointStore + fmt::Debug
 {
     /// Builds a statement for a write plan, which runs if the key is free.
     ///

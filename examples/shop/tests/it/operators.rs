@@ -235,6 +235,9 @@ async fn the_console_is_announced_and_the_root_leads_to_it(on: Store) {
     let page = stage.shop.send(Method::GET, "/console", &[], "").await;
     assert_eq!(page.status, 200, "{}", page.text());
     check_settings(&stage.shop).await;
+    let types = stage.shop.send(Method::GET, "/console/catalogue", &[], "");
+    let types = types.await.text();
+    assert!(types.contains("order.created"), "{types}");
     let announced = format!("console at {}", stage.shop.url("/console"));
     let mut shop = stage.shop;
     shop.signal("TERM");

@@ -9,7 +9,7 @@ use std::{
 };
 
 use hapax_probe::{Finding, Plan, Progress, Report, Verdict, run};
-use hapax_testkit::{port::free_port, wait::eventually};
+use hapax_testkit::{port::free_port, program::KILL_PIDS, wait::eventually};
 
 use crate::shop::{Home, Store, command_line};
 
@@ -36,10 +36,6 @@ const AT_ONCE: usize = 3;
 
 /// How long a shop may take to start.
 const STARTING: Duration = Duration::from_mins(1);
-
-/// Kills the shops of the file `pids`, and waits until they have released their ports.
-const ENDED: &str = "for pid in $(cat pids 2>/dev/null); do\n  kill -9 $pid || true\n  while [ -e \
-                     /proc/$pid ] && ! grep -q ') Z' /proc/$pid/stat; do sleep 0.02; done\ndone\n";
 
 /// Runs a probe without reporting its progress.
 #[derive(Debug)]
@@ -87,9 +83,21 @@ impl Shops {
         self.home.path().join("pids")
     }
 
+    /// The end of the log of each shop.
+    fn logs(&self) -> Vec<String> {
+        const END: usize = 2000;
+        let end = |index| {
+            let path = self.home.path().join(format!("shop-{index}.log"));
+            let log = fs::read(path).unwrap_or_default();
+            let end = &log[log.len().saturating_sub(END)..];
+            format!("shop {index}: {}", String::from_utf8_lossy(end))
+        };
+        (0..self.ports.len()).map(end).collect()
+    }
+
     fn write_script(&self) {
         let folder = self.home.path().display();
-        let mut script = format!("cd '{folder}'\n{ENDED}rm -f pids\n");
+        let mut script = format!("cd '{folder}'\n{KILL_PIDS}rm -f pids\n");
         for (index, port) in self.ports.iter().enumerate() {
             let data = self.home.path().join(format!("shop-{index}"));
             fs::create_dir(&data).unwrap();
@@ -226,6 +234,9 @@ fn probed(store: Store, profile: &'static str) -> Vec<String> {
             lines.push(format!("{what}: too few checks passed"));
         }
         lines.extend(broken(&report, &what));
+    }
+    if !lines.is_empty() {
+        lines.extend(shops.logs());
     }
     lines
 }

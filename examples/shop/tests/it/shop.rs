@@ -122,6 +122,31 @@ impl Home {
         client.query_one(sql, &[]).await.unwrap().get(0)
     }
 
+    /// The rows of a tenant in a table of Hapax, as text.
+    pub(crate) async fn rows_of(&self, tenant: &str, table: &str) -> Vec<String> {
+        if self.is_in_a_file() {
+            let path = self.path().join("shop.db");
+            let conn = hapax_sqlite::rusqlite::Connection::open(path).unwrap();
+            let sql = format!("SELECT * FROM hapax_{table} WHERE tenant = ?1 ORDER BY 1");
+            let mut statement = conn.prepare(&sql).unwrap();
+            let columns = statement.column_count();
+            let mut rows = statement.query([tenant]).unwrap();
+            let mut found = Vec::new();
+            while let Some(row) = rows.next().unwrap() {
+                let value = |it| row.get_unwrap::<usize, hapax_sqlite::rusqlite::types::Value>(it);
+                let values: Vec<_> = (0..columns).map(value).collect();
+                found.push(format!("{values:?}"));
+            }
+            return found;
+        }
+        let client = self.database().client().await;
+        let sql = format!(
+            "SELECT to_json(it)::text FROM hapax.{table} AS it WHERE tenant = $1 ORDER BY 1"
+        );
+        let rows = client.query(sql.as_str(), &[&tenant]).await.unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
     /// Executes SQL directly in the database.
     pub(crate) async fn change(&self, sql: &str) {
         if self.is_in_a_file() {

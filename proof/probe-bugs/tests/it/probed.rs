@@ -5,16 +5,12 @@
 use std::{fs, path::Path, process::Command};
 
 use hapax_probe::{Finding, Plan, Progress, Report, run};
+use hapax_testkit::program::KILL_PIDS;
 
 use crate::server::Server;
 
 /// How long the server keeps keys, so that checks of expiry need not wait long.
 const RETENTION: &str = "10s";
-
-/// Kills the process, and waits until it has released its ports. A process that has ended is a zombie
-/// until its parent, the test, waits for it.
-const ENDED: &str = "pid=$(cat pid)\nkill -9 $pid || true\nwhile [ -e /proc/$pid ] && ! grep -q ') Z' \
-                     /proc/$pid/stat; do sleep 0.02; done\n";
 
 /// Runs a probe without reporting its progress.
 #[derive(Debug)]
@@ -52,13 +48,13 @@ impl Probed {
             .map(|it| format!("'{it}'"))
             .collect();
         let script = format!(
-            "set -e\ncd '{}'\n{ENDED}{} > restarted 2>&1 < /dev/null &\necho $! > pid\n",
+            "set -e\ncd '{}'\n{KILL_PIDS}{} > restarted 2>&1 < /dev/null &\necho $! > pids\n",
             self.folder().display(),
             arguments.join(" ")
         );
         fs::write(self.folder().join("restart.sh"), script).expect("the script is written");
         let pid = self.server.pid().to_string();
-        fs::write(self.folder().join("pid"), pid).expect("the pid is written");
+        fs::write(self.folder().join("pids"), pid).expect("the pid is written");
     }
 
     /// Runs the checks that `only` names, or all, except those that `skip` names.
@@ -110,7 +106,7 @@ path = "$[*].id"
 impl Drop for Probed {
     fn drop(&mut self) {
         // The process that the restart command has started is not a child of the test.
-        if let Ok(pid) = fs::read_to_string(self.folder().join("pid")) {
+        if let Ok(pid) = fs::read_to_string(self.folder().join("pids")) {
             let _ = Command::new("kill").args(["-9", pid.trim()]).status();
         }
     }

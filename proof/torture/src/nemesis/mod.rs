@@ -6,6 +6,7 @@
 
 mod injection;
 mod injections;
+mod shop_failpoints;
 mod plan;
 mod operator;
 mod restore;

@@ -8,42 +8,10 @@ use hapax_testkit::proxy::Deed;
 use super::{
     flood::Flood,
     injection::{Injection, Link, LinkFault, Who},
+    shop_failpoints::SHOP,
 };
 use crate::deployment::{Deployment, LEASE, Store};
 
-/// Failpoints of a shop, besides the commits of its store.
-const SHOP: [&str; 23] = [
-    "payments.call.before",
-    "payments.call.after",
-    "payments.charged",
-    "refunds.reserved",
-    "refunds.call.before",
-    "refunds.call.after",
-    "checkouts.started",
-    "uploads.stored",
-    "thumbnails.before",
-    "thumbnails.after",
-    "saga.local.before",
-    "saga.local.after",
-    "saga.intent.before",
-    "saga.intent.after",
-    "saga.call.before",
-    "saga.call.after",
-    "saga.outcome.after",
-    "saga.end.before",
-    "saga.end.after",
-    "relay.offer.before",
-    "relay.offer.after",
-    "relay.settle.before",
-    "relay.settle.after",
-];
-/// Failpoints of a relay.
-const RELAY: [&str; 4] = [
-    "relay.offer.before",
-    "relay.offer.after",
-    "relay.settle.before",
-    "relay.settle.after",
-];
 /// The maximum by which a clock is wrong, in milliseconds, in both directions.
 const JUMP: i64 = 10_000;
 /// One fault in this many is a rare one, which takes long or would seldom be chosen at random:
@@ -76,6 +44,11 @@ pub(crate) fn failpoints(store: Store) -> Vec<String> {
         .map(|&it| it.to_owned())
         .chain(commits(store))
         .collect()
+}
+
+/// Failpoints of a relay.
+fn of_relay() -> impl Iterator<Item = &'static str> {
+    SHOP.into_iter().filter(|it| it.starts_with("relay."))
 }
 
 /// The failpoints before and after a commit, in any process.
@@ -171,8 +144,8 @@ pub(crate) fn exhaustive(store: Store, pairs: bool) -> Vec<Injection> {
         injections.extend(COMMITS.map(|nth| shop(format!("{failpoint}:{nth}:wait"))));
     }
     if store == Store::Postgres {
-        let relay = |it: &&str| Injection::Failpoint(Who::Relay(0), format!("{it}:1"));
-        injections.extend(RELAY.iter().map(relay));
+        let relay = |it: &str| Injection::Failpoint(Who::Relay(0), format!("{it}:1"));
+        injections.extend(of_relay().map(relay));
     }
     if pairs {
         // The second process starts after the kill of the first, so its recovery is hit.
@@ -263,7 +236,7 @@ impl Deck {
                 let shop = Who::Shop(random.usize(..shops));
                 round.push(at(random, shop, &failpoint, 25, ""));
             }
-            for failpoint in RELAY.iter().filter(|_| relays > 0) {
+            for failpoint in of_relay().filter(|_| relays > 0) {
                 let relay = Who::Relay(random.usize(..relays));
                 round.push(at(random, relay, failpoint, 4, ""));
             }

@@ -1,12 +1,20 @@
 //! Tests of failpoints: a shop is killed at each of them, and no effect is lost, duplicated or
 //! unexpected.
 
+#[path = "../../src/nemesis/shop_failpoints.rs"]
+mod shop_failpoints;
+
 use std::{collections::BTreeSet, fs, path::Path};
 
+use self::shop_failpoints::SHOP;
 use crate::holds;
 
-/// The failpoints of a noun, which share a deployment on PostgreSQL: a server and twelve processes
-/// take longer to start than a shop.
+/// The failpoints of a commit. Their names start with that of the store.
+const COMMIT: [&str; 2] = ["commit.before", "commit.after"];
+
+/// The failpoints of a noun share a run, because most of the time of a run is the start of its processes
+/// and the wait until every event has arrived. Each failpoint is a gate of the run: if no shop was killed
+/// at it, the verdict is UNKNOWN, and the test fails.
 const NOUNS: [&[&str]; 7] = [
     &["commit."],
     &["relay.offer."],
@@ -20,64 +28,39 @@ const NOUNS: [&[&str]; 7] = [
 /// The failpoints that other tests use: of an operator's process beside a shop and of the thread that
 /// merges the log, which the tests of the SQLite store kill at each of them (`admin::crash`, `log`),
 /// and of a feed, where the tests of the server kill the relay (`feeds`), and those of the store the
-/// feeder (`feeds::crashes`).
-const ELSEWHERE: [&str; 3] = ["sqlite.admin.", "sqlite.merge.", "feed."];
+/// feeder (`feeds::crashes`), and of a gateway, which the tests in `proof/gateway` kill (`kills`), and
+/// of deliveries to endpoints, at which the tests of the server kill the relay (`endpoints`).
+const ELSEWHERE: [&str; 5] = [
+    "sqlite.admin.",
+    "sqlite.merge.",
+    "feed.",
+    "gateway.",
+    "endpoints.",
+];
 
-/// A test of each failpoint, on SQLite.
-macro_rules! on_sqlite {
-    ($($test:ident: $failpoint:literal,)*) => {
-        const FAILPOINTS: &[&str] = &[$($failpoint),*];
-
+/// A test of the failpoints of each noun, on each store.
+macro_rules! on_both_stores {
+    ($($test:ident: $noun:literal,)*) => {
         mod sqlite {
             $(#[test]
             fn $test() {
-                super::check("sqlite", &[$failpoint]);
+                super::check("sqlite", $noun);
             })*
         }
-    };
-}
 
-/// A test of the failpoints of each noun, on PostgreSQL.
-macro_rules! on_postgresql {
-    ($($test:ident: $noun:literal,)*) => {
         mod postgresql {
             $(#[test]
             fn $test() {
-                super::check_noun($noun);
+                super::check("postgres", $noun);
             })*
         }
+
+        /// The nouns that have a test.
+        const TESTED: &[usize] = &[$($noun),*];
     };
 }
 
-on_sqlite! {
-    a_kill_just_before_a_commit_leaves_nothing_half_done: "commit.before",
-    a_kill_just_after_a_commit_loses_nothing_of_it: "commit.after",
-    a_kill_just_before_a_send_loses_no_event: "relay.offer.before",
-    a_kill_just_after_a_send_repeats_the_event_and_no_effect: "relay.offer.after",
-    a_kill_just_before_outcomes_are_settled_loses_no_event: "relay.settle.before",
-    a_kill_just_after_outcomes_are_settled_loses_no_event: "relay.settle.after",
-    a_kill_before_a_charge_charges_once: "payments.call.before",
-    a_kill_after_a_charge_charges_once: "payments.call.after",
-    a_kill_before_a_charge_is_stored_charges_once: "payments.charged",
-    a_kill_after_a_refund_is_reserved_refunds_once: "refunds.reserved",
-    a_kill_before_a_refund_refunds_once: "refunds.call.before",
-    a_kill_after_a_refund_refunds_once: "refunds.call.after",
-    a_kill_after_a_checkout_is_stored_finishes_it: "checkouts.started",
-    a_kill_before_a_local_step_runs_it_once: "saga.local.before",
-    a_kill_after_a_local_step_runs_it_once: "saga.local.after",
-    a_kill_before_an_intent_is_stored_calls_once: "saga.intent.before",
-    a_kill_after_an_intent_is_stored_calls_once: "saga.intent.after",
-    a_kill_before_a_remote_call_calls_once: "saga.call.before",
-    a_kill_after_a_remote_call_calls_once: "saga.call.after",
-    a_kill_after_an_outcome_is_stored_goes_on_from_there: "saga.outcome.after",
-    a_kill_before_a_saga_ends_ends_it: "saga.end.before",
-    a_kill_after_a_saga_has_ended_leaves_it_so: "saga.end.after",
-    a_kill_after_a_file_is_stored_keeps_the_upload_whole: "uploads.stored",
-    a_kill_before_thumbnails_are_made_makes_them: "thumbnails.before",
-    a_kill_after_thumbnails_were_made_makes_no_others: "thumbnails.after",
-}
-
-on_postgresql! {
+on_both_stores! {
     a_kill_around_a_commit_loses_nothing_and_leaves_nothing_half_done: 0,
     a_kill_around_a_send_loses_no_event_and_repeats_no_effect: 1,
     a_kill_around_a_settlement_loses_no_event: 2,
@@ -95,32 +78,24 @@ fn every_failpoint_in_the_sources_has_its_test() {
         find(&root.join(folder), &mut named);
     }
     named.retain(|it| !ELSEWHERE.iter().any(|start| it.starts_with(start)));
-    let on_postgresql = NOUNS
-        .iter()
-        .flat_map(|noun| failpoints(noun))
-        .map(|it| name("postgres", it));
-    let on_sqlite = FAILPOINTS.iter().map(|it| name("sqlite", it));
-    let both: BTreeSet<_> = on_sqlite.chain(on_postgresql).collect();
-    assert_eq!(named, both);
-    let nouns: usize = NOUNS.iter().map(|noun| failpoints(noun).len()).sum();
-    assert_eq!(nouns, FAILPOINTS.len(), "each has one noun");
+    let tested = TESTED.iter().flat_map(|noun| failpoints(NOUNS[*noun]));
+    let tested: Vec<_> = tested.collect();
+    assert_eq!(tested.len(), COMMIT.len() + SHOP.len(), "each has one noun");
+    let on_each = ["sqlite", "postgres"].map(|store| tested.iter().map(move |it| name(store, it)));
+    let expected: BTreeSet<_> = on_each.into_iter().flatten().collect();
+    assert_eq!(named, expected);
 }
 
 /// The failpoints of a noun.
 fn failpoints(noun: &[&str]) -> Vec<&'static str> {
-    let is_its = |failpoint: &&&str| noun.iter().any(|start| failpoint.starts_with(start));
-    FAILPOINTS.iter().filter(is_its).copied().collect()
+    let is_its = |failpoint: &&str| noun.iter().any(|start| failpoint.starts_with(start));
+    COMMIT.into_iter().chain(SHOP).filter(is_its).collect()
 }
 
 #[track_caller]
-fn check_noun(noun: usize) {
-    check("postgres", &failpoints(NOUNS[noun]));
-}
-
-#[track_caller]
-fn check(store: &str, failpoints: &[&str]) {
-    let names: Vec<_> = failpoints
-        .iter()
+fn check(store: &str, noun: usize) {
+    let names: Vec<_> = failpoints(NOUNS[noun])
+        .into_iter()
         .map(|failpoint| name(store, failpoint))
         .collect();
     let names = names.iter().map(String::as_str);

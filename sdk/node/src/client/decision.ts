@@ -89,13 +89,18 @@ export function readResponse(
   body: Uint8Array,
   now: number,
 ): Exclude<Seen, string> {
-  const stored = header("idempotency-status");
   return {
     status,
     retryAfterMs: retryAfterMs(header("retry-after"), header("date"), now),
-    isStored: stored === "stored" || stored === "replayed",
+    isStored: saysStored(header("idempotency-status")),
     code: problemCode(header("content-type"), body),
   };
+}
+
+/** Whether `Idempotency-Status` says that the response is stored. Parameters are ignored. */
+export function saysStored(status: string | null): boolean {
+  const [word = ""] = (status ?? "").split(";", 1);
+  return ["stored", "replayed"].includes(word.trim());
 }
 
 /** The `code` of a problem+json response. */

@@ -72,7 +72,9 @@ export function fateOf(
 ): Fate {
   const isSuccess = status >= 200 && status < 300;
   if (isSuccess || isStored || MISMATCHES.has(code ?? "")) return "known";
-  return !inDoubt && status < 500 ? "nothing" : "unknown";
+  // A gateway has sent an earlier attempt, and does not know its outcome.
+  const isUnknown = code === "CONFLICT.idempotency.outcome_unknown";
+  return !inDoubt && !isUnknown && status < 500 ? "nothing" : "unknown";
 }
 
 /** The identity of a request. */

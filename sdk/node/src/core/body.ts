@@ -5,6 +5,7 @@
 import type { IncomingMessage } from "node:http";
 import { UsageError } from "./errors.js";
 import { isJson, mediaType } from "./fingerprint.js";
+import { ROUTES_MAX } from "./limits.js";
 import { Problem } from "./problem.js";
 
 /** A request whose bytes may have been kept by a parser before. */
@@ -68,8 +69,19 @@ export function splitTarget(target: string): { path: string; query: string } {
   return { path: path === "" ? "/" : path, query: at < 0 ? "" : rest.slice(at + 1) };
 }
 
+/** The templates of routes. A service has few routes, unless it puts data into them. */
+const templates = new Map<string, string>();
+
 /** Converts a route with parameters `:id` into a template with `{id}`, as other languages write it. */
 export function routeTemplate(route: string): string {
+  const known = templates.get(route);
+  if (known !== undefined) return known;
+  const template = written(route);
+  if (templates.size < ROUTES_MAX) templates.set(route, template);
+  return template;
+}
+
+function written(route: string): string {
   const template = route
     .replace(/:([A-Za-z0-9_]+)(?:\([^)]*\))?/g, "{$1}")
     .replace(/\*([A-Za-z0-9_]+)/g, "{*$1}");

@@ -4,10 +4,10 @@
  * before it is complete, such as server-sent events, is refused.
  */
 import type { OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from "node:http";
-import type { Handled } from "./engine.js";
 import { UsageError } from "./errors.js";
 import { RESPONSE_BYTES_MAX } from "./limits.js";
 import { Problem } from "./problem.js";
+import type { Handled } from "./responder.js";
 import type { HeaderPairs, HttpResponse } from "./response.js";
 
 type Callback = (error?: Error | null) => void;

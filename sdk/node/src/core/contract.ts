@@ -1,4 +1,5 @@
 /** The functions of the SQL contract, version 2, called in an open transaction. */
+import type { Statement } from "./batch.js";
 import type { Param, Row, Session } from "./database.js";
 import type { HeaderPairs, HttpResponse } from "./response.js";
 
@@ -21,8 +22,11 @@ export interface ClaimOptions {
 }
 
 /** The outcome of a claim. */
-export type ClaimOutcome =
-  | { outcome: "open" | "mismatch" | "gone" }
+export type ClaimOutcome = { outcome: "open" } | Taken;
+
+/** The state of a key that is not free. */
+export type Taken =
+  | { outcome: "mismatch" | "gone" }
   | { outcome: "in_progress"; retryAfterMs: number }
   | { outcome: "replay"; response: HttpResponse };
 
@@ -40,8 +44,8 @@ export interface MessageId {
 }
 
 const CLAIM =
-  "SELECT outcome, status, headers::text AS headers, body, retry_after_ms " +
-  "FROM hapax.claim($1::text, $2::text, $3::text, $4::bytea, " +
+  "SELECT outcome, status, headers::text AS headers, pg_catalog.encode(body, 'hex') AS body, " +
+  "retry_after_ms FROM hapax.claim($1::text, $2::text, $3::text, $4::bytea, " +
   "retention => $5::text::interval, on_expired => $6::text, wait => '0'::interval)";
 
 /** Claims a key without waiting. */
@@ -51,15 +55,28 @@ export async function claim(
   fingerprint: Buffer,
   options: ClaimOptions,
 ): Promise<ClaimOutcome> {
-  const retention = `${options.retentionMs} milliseconds`;
-  const row = await one(session, CLAIM, [
-    ...keyOf(scope),
-    fingerprint,
-    retention,
-    options.onExpired,
-  ]);
+  return outcomeOf(await run(session, claimStatement(scope, fingerprint, options)));
+}
+
+/** The statement that claims a key without waiting. */
+export function claimStatement(
+  scope: Scope,
+  fingerprint: Buffer,
+  { retentionMs, onExpired }: ClaimOptions,
+): Statement {
+  const params = [...keyOf(scope), fingerprint, `${retentionMs} milliseconds`, onExpired];
+  return { text: CLAIM, params };
+}
+
+/** The outcome in the rows of a claim. */
+export function outcomeOf(rows: readonly Row[] | undefined): ClaimOutcome {
+  const row = only(rows);
+  return row.outcome === "open" ? { outcome: "open" } : takenOf(row);
+}
+
+/** The state of a key that is not free, in the row of a claim or of an entry. */
+export function takenOf(row: Row): Taken {
   switch (row.outcome) {
-    case "open":
     case "mismatch":
     case "gone":
       return { outcome: row.outcome };
@@ -68,9 +85,7 @@ export async function claim(
     case "replay":
       return { outcome: "replay", response: responseOf(row) };
     default:
-      throw new Error(
-        `hapax.claim returned the outcome ${String(row.outcome)}, which is not known`,
-      );
+      throw new Error(`the outcome ${String(row.outcome)} of a key is not known`);
   }
 }
 
@@ -82,10 +97,20 @@ const COMPLETE =
 export async function complete(
   session: Session,
   scope: Scope,
-  { status, headers, body }: HttpResponse,
+  response: HttpResponse,
   events: string,
 ): Promise<void> {
-  await one(session, COMPLETE, [...keyOf(scope), status, JSON.stringify(headers), body, events]);
+  only(await run(session, completeStatement(scope, response, events)));
+}
+
+/** The statement that stores the response and the events. */
+export function completeStatement(
+  scope: Scope,
+  { status, headers, body }: HttpResponse,
+  events: string,
+): Statement {
+  const params = [...keyOf(scope), status, JSON.stringify(headers), body, events];
+  return { text: COMPLETE, params };
 }
 
 /** Releases the claimed key inside a transaction that continues. */
@@ -96,20 +121,37 @@ export async function release(session: Session, scope: Scope): Promise<void> {
 
 /** Adds events to the transaction, and returns their ids in order. */
 export async function emitMany(session: Session, events: string): Promise<string[]> {
-  const text = "SELECT to_json(hapax.emit_many($1::text::jsonb))::text AS ids";
-  const row = await one(session, text, [events]);
+  const row = only(await run(session, emitStatement(events)));
   return JSON.parse(String(row.ids)) as string[];
+}
+
+/** The statement that adds events to the transaction. */
+export function emitStatement(events: string): Statement {
+  const text = "SELECT to_json(hapax.emit_many($1::text::jsonb))::text AS ids";
+  return { text, params: [events] };
 }
 
 /** Accepts a message once, in the transaction of its effect. */
 export async function accept(
   session: Session,
-  { consumer, id, source }: MessageId,
+  message: MessageId,
   payloadHash: Buffer,
 ): Promise<Acceptance> {
+  return acceptanceOf(await run(session, acceptStatement(message, payloadHash)));
+}
+
+/** The statement that accepts a message once. */
+export function acceptStatement(
+  { consumer, id, source }: MessageId,
+  payloadHash: Buffer,
+): Statement {
   const text = "SELECT hapax.accept($1::text, $2::text, $3::bytea, $4::text)::text AS acceptance";
-  const row = await one(session, text, [consumer, id, payloadHash, source]);
-  return row.acceptance as Acceptance;
+  return { text, params: [consumer, id, payloadHash, source] };
+}
+
+/** The acceptance in the rows of an accepted message. */
+export function acceptanceOf(rows: readonly Row[] | undefined): Acceptance {
+  return only(rows).acceptance as Acceptance;
 }
 
 /** Records that the effect of an accepted message was written. */
@@ -122,18 +164,27 @@ export async function processed(
   await one(session, text, [consumer, id, source, result]);
 }
 
-function keyOf({ tenant, operation, key }: Scope): Param[] {
+/** The arguments that name a key. */
+export function keyOf({ tenant, operation, key }: Scope): Param[] {
   return [tenant, operation, key];
 }
 
 async function one(session: Session, text: string, params: readonly Param[]): Promise<Row> {
-  const [row] = await session.query(text, params);
+  return only(await session.query(text, params));
+}
+
+function run(session: Session, { text, params }: Statement): Promise<Row[]> {
+  return session.query(text, params);
+}
+
+/** The only row of a result. */
+export function only(rows: readonly Row[] | undefined): Row {
+  const row = rows?.[0];
   if (!row) throw new Error("a function of the SQL contract has returned no row");
   return row;
 }
 
 function responseOf(row: Row): HttpResponse {
   const headers = JSON.parse(String(row.headers)) as HeaderPairs;
-  const body = row.body as Uint8Array;
-  return { status: Number(row.status), headers, body: Buffer.from(body) };
+  return { status: Number(row.status), headers, body: Buffer.from(String(row.body), "hex") };
 }

@@ -2,6 +2,7 @@
  * What the package needs of a driver or ORM: a transaction, and statements in it. An adapter
  * implements {@link Database}; everything else is written once, on top of it.
  */
+import type { Batch, Statement } from "./batch.js";
 import { isSchemaError, UsageError } from "./errors.js";
 
 /** The version of the SQL contract that this package needs. */
@@ -24,6 +25,8 @@ export interface Session<Client = unknown> {
    * savepoints are not plain statements.
    */
   savepoint?<Result>(work: (client: Client) => Promise<Result>): Promise<Result>;
+  /** The messages of BEGIN and COMMIT, for a driver that sends several statements in one. */
+  readonly batch?: Batch;
 }
 
 /** A database, as an adapter presents it. */
@@ -32,9 +35,14 @@ export interface Database<Client = unknown> {
   readonly driver: string;
   /**
    * Runs `work` in a READ COMMITTED transaction: commits when the promise resolves, and
-   * rolls back when it rejects. If the commit fails, the promise rejects.
+   * rolls back when it rejects. If the commit fails, the promise rejects. A driver that sends
+   * several statements in one message sends `first` with BEGIN, and its session has `batch`;
+   * another one ignores `first`.
    */
-  transaction<Result>(work: (session: Session<Client>) => Promise<Result>): Promise<Result>;
+  transaction<Result>(
+    work: (session: Session<Client>) => Promise<Result>,
+    first?: readonly Statement[],
+  ): Promise<Result>;
 }
 
 const checked = new WeakMap<Database<never>, Promise<void>>();

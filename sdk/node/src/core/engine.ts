@@ -6,15 +6,28 @@
  * duplicate waits without holding a connection.
  */
 import { setTimeout as pause } from "node:timers/promises";
-import { claim, complete, emitMany, type ClaimOutcome, type Scope } from "./contract.js";
-import { checkContract, type Database, type Session } from "./database.js";
-import { isRolledBack, problemOf, UsageError } from "./errors.js";
+import { isShort, ROLLBACK_TO, SAVEPOINT } from "./batch.js";
+import {
+  claim,
+  claimStatement,
+  complete,
+  completeStatement,
+  emitMany,
+  emitStatement,
+  outcomeOf,
+  type ClaimOutcome,
+  type Scope,
+} from "./contract.js";
+import type { Session } from "./database.js";
+import { pollDelay, tooLate, until } from "./deadline.js";
+import { EndedByHandler, isOutsideTransaction, isRolledBack } from "./errors.js";
 import { Events } from "./events.js";
-import { POLL_MS, RECOVERY_MS, RESPONSE_BYTES_MAX, START_MS } from "./limits.js";
+import { RECOVERY_MS, RESPONSE_BYTES_MAX, START_MS } from "./limits.js";
 import type { Policy } from "./options.js";
 import { Problem, unavailable } from "./problem.js";
-import { outcomeProblem, replayOf, withRequest } from "./reply.js";
-import { parseRequest, type IncomingRequest, type ParsedRequest } from "./request.js";
+import { outcomeProblem, replayOf } from "./reply.js";
+import type { ParsedRequest } from "./request.js";
+import { Responder, unclaimed, type Handler } from "./responder.js";
 import {
   disposition,
   splitHeaders,
@@ -24,19 +37,8 @@ import {
 } from "./response.js";
 import { lend, type Transactional } from "./tx.js";
 
-/** What a handler has produced. */
-export interface Handled {
-  /** The complete response. */
-  response: HttpResponse;
-  /** The problem that the response shows, if it is one. */
-  problem?: Problem | undefined;
-}
-
-/** Runs the handler of a request. A rejection releases the key. */
-export type Handler<Client> = (tx: Transactional<Client>) => Promise<Handled>;
-
 /** A handler's response, and what is stored of it. */
-interface Ran {
+export interface Ran {
   disposition: Disposition;
   /** The response as it is stored. */
   stored: HttpResponse;
@@ -51,50 +53,21 @@ class Released extends Error {
   }
 }
 
-/** Protects requests of one operation. */
-export class Engine<Client extends object> {
-  constructor(
-    private readonly database: Database<Client>,
-    private readonly policy: Policy,
-  ) {}
-
-  /** Returns the response for a request. It never rejects. */
-  async respond(request: IncomingRequest, handler: Handler<Client>): Promise<HttpResponse> {
-    let key: string | undefined;
-    try {
-      const parsed = parseRequest(request, this.policy, (found) => (key = found));
-      await new Run(parsed.endsAt).until(this.check());
-      const response = await (parsed.key === undefined
-        ? this.unprotected(parsed, handler)
-        : this.protected(parsed, { ...parsed, key: parsed.key }, handler));
-      return withRequest(response, key, request.requestId);
-    } catch (error) {
-      return withRequest(this.failed(request, error), key, request.requestId);
-    }
-  }
-
-  private async check(): Promise<void> {
-    try {
-      await checkContract(this.database as Database<never>);
-    } catch (error) {
-      throw error instanceof UsageError ? error : unclaimed(error);
-    }
-  }
-
-  /** The response for an error, which is logged if it is the service's. */
-  failed(request: { requestId: string; operation: string }, error: unknown): HttpResponse {
-    const problem = problemOf(error);
-    if (problem.status >= 500) {
-      const { requestId, operation } = request;
-      this.policy.onError({ code: problem.code, requestId, operation, problem });
-    }
-    return problem.response(request.requestId);
+/** Protects requests of one operation. A rejection of the handler releases the key. */
+export class Engine<Client extends object> extends Responder<Client, Transactional<Client>> {
+  protected execute(
+    parsed: ParsedRequest,
+    handler: Handler<Transactional<Client>>,
+  ): Promise<HttpResponse> {
+    return parsed.key === undefined
+      ? this.unprotected(parsed, handler)
+      : this.protected(parsed, { ...parsed, key: parsed.key }, handler);
   }
 
   private async protected(
     request: ParsedRequest,
     scope: Scope,
-    handler: Handler<Client>,
+    handler: Handler<Transactional<Client>>,
   ): Promise<HttpResponse> {
     const waitUntil = performance.now() + this.policy.waitMs;
     for (let count = 0; ; count += 1) {
@@ -114,31 +87,36 @@ export class Engine<Client extends object> {
   private async attempt(
     request: ParsedRequest,
     scope: Scope,
-    handler: Handler<Client>,
+    handler: Handler<Transactional<Client>>,
   ): Promise<HttpResponse | ClaimOutcome> {
     const run = new Run(request.endsAt);
+    const opening = claimStatement(scope, request.fingerprint, this.policy);
     try {
       return await run.within(
-        this.database.transaction(async (session) => {
-          const found = await claim(session, scope, request.fingerprint, this.policy);
-          if (found.outcome !== "open") return found;
-          run.hasStarted = true;
-          const events = new Events();
-          const ran = await effect(session, (client) =>
-            this.run(run, client, events, request, handler),
-          );
-          if (ran.disposition === "release") throw new Released(ran);
-          run.check();
-          const kept = ran.disposition === "with-effect" ? events.close() : "[]";
-          await complete(session, scope, ran.stored, kept);
-          run.commit(ran);
-          return firstResponse(ran, "stored");
-        }),
+        this.database.transaction(
+          async (session) => {
+            const found = session.batch
+              ? outcomeOf(session.batch.opened)
+              : await claim(session, scope, request.fingerprint, this.policy);
+            if (found.outcome !== "open") return found;
+            run.hasStarted = true;
+            const events = new Events();
+            const ran = await effect(session, (client) =>
+              this.run(run, client, events, request, handler),
+            );
+            if (ran.disposition === "release") throw new Released(ran);
+            run.check();
+            await store(session, scope, run, ran, events);
+            return firstResponse(ran, "stored");
+          },
+          [opening, SAVEPOINT],
+        ),
       );
     } catch (error) {
       if (error instanceof Released) return firstResponse(error.ran);
       if (run.committing && !isRolledBack(error))
         return this.recover(request, scope, run.committing, error);
+      if (run.hasStarted && isOutsideTransaction(error)) throw new EndedByHandler(error);
       throw run.hasStarted || error instanceof Problem ? error : unclaimed(error);
     }
   }
@@ -149,7 +127,7 @@ export class Engine<Client extends object> {
     client: Client,
     events: Events,
     request: ParsedRequest,
-    handler: Handler<Client>,
+    handler: Handler<Transactional<Client>>,
   ): Promise<Ran> {
     run.check(START_MS);
     const lent = lend(client, events);
@@ -165,13 +143,6 @@ export class Engine<Client extends object> {
     } finally {
       lent.end();
     }
-  }
-
-  /** A problem that the handler has thrown is its response. */
-  private refused(request: ParsedRequest, error: unknown): Handled {
-    if (error instanceof UsageError) throw error;
-    const problem = problemOf(error);
-    return { response: this.failed(request, problem), problem };
   }
 
   /** The key decides whether a commit happened whose result was lost. */
@@ -202,7 +173,7 @@ export class Engine<Client extends object> {
   /** Runs a request without a key, in a transaction without a claim. */
   private async unprotected(
     request: ParsedRequest,
-    handler: Handler<Client>,
+    handler: Handler<Transactional<Client>>,
   ): Promise<HttpResponse> {
     const run = new Run(request.endsAt);
     try {
@@ -212,8 +183,7 @@ export class Engine<Client extends object> {
           const ran = await this.run(run, session.client, events, request, handler);
           if (ran.disposition !== "with-effect") throw new Released(ran);
           run.check();
-          if (events.length > 0) await emitMany(session, events.close());
-          run.commit(ran);
+          await emitLast(session, run, ran, events);
           return firstResponse(ran, "bypassed");
         }),
       );
@@ -224,17 +194,17 @@ export class Engine<Client extends object> {
   }
 }
 
-/** Runs the handler in a savepoint, and rolls its effect back if only the response is stored. */
+/**
+ * Runs the handler in a savepoint. If only the response is stored, the driver's own savepoint is
+ * rolled back here, and {@link store} rolls back to another one.
+ */
 async function effect<Client>(
   session: Session<Client>,
   work: (client: Client) => Promise<Ran>,
 ): Promise<Ran> {
   if (!session.savepoint) {
-    await session.query("SAVEPOINT hapax_effect", []);
-    const ran = await work(session.client);
-    if (ran.disposition === "effect-free")
-      await session.query("ROLLBACK TO SAVEPOINT hapax_effect", []);
-    return ran;
+    if (!session.batch) await session.query(SAVEPOINT.text, []);
+    return work(session.client);
   }
   let ran: Ran | undefined;
   try {
@@ -249,6 +219,48 @@ async function effect<Client>(
   }
 }
 
+/** Stores the response, and commits if the driver can do that in the same message. */
+async function store<Client>(
+  session: Session<Client>,
+  scope: Scope,
+  run: Run,
+  ran: Ran,
+  events: Events,
+): Promise<void> {
+  const { disposition, stored } = ran;
+  const kept = disposition === "with-effect" ? events.close() : "[]";
+  const undo = disposition === "effect-free" && !session.savepoint ? [ROLLBACK_TO] : [];
+  // Ordered events may wait for other transactions, and the deadline has to end that wait.
+  if (session.batch && !events.isOrdered && isShort(stored.body, kept)) {
+    run.commit(ran);
+    await session.batch.commit([...undo, completeStatement(scope, stored, kept)]);
+    return;
+  }
+  for (const { text } of undo) await session.query(text, []);
+  await complete(session, scope, stored, kept);
+  run.commit(ran);
+}
+
+/**
+ * Writes the events of a request without a key, even if there are none: in a transaction in which
+ * a statement has failed, the server would execute COMMIT as ROLLBACK, without an error.
+ */
+async function emitLast<Client>(
+  session: Session<Client>,
+  run: Run,
+  ran: Ran,
+  events: Events,
+): Promise<void> {
+  const emitted = events.close();
+  if (session.batch && !events.isOrdered && isShort(emitted)) {
+    run.commit(ran);
+    await session.batch.commit([emitStatement(emitted)]);
+    return;
+  }
+  await emitMany(session, emitted);
+  run.commit(ran);
+}
+
 /** The state of one transaction: its deadline, and whether its commit has begun. */
 class Run {
   committing: Ran | undefined;
@@ -261,26 +273,18 @@ class Run {
   /** Records that the commit follows. From now on its result is waited for. */
   commit(ran: Ran): void {
     // The response that says so may have been sent already.
-    if (this.isLate) throw late();
+    if (this.isLate) throw tooLate();
     this.committing = ran;
   }
 
   /** Throws if less than `leastMs` milliseconds are left. */
   check(leastMs = 0): void {
-    if (performance.now() + leastMs >= this.endsAt) throw late();
+    if (performance.now() + leastMs >= this.endsAt) throw tooLate();
   }
 
   /** Rejects at the deadline. */
-  async until<Result>(work: Promise<Result>): Promise<Result> {
-    let timer: NodeJS.Timeout | undefined;
-    const deadline = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(late()), Math.max(this.endsAt - performance.now(), 0));
-    });
-    try {
-      return await Promise.race([work, deadline]);
-    } finally {
-      clearTimeout(timer);
-    }
+  until<Result>(work: Promise<Result>): Promise<Result> {
+    return until(this.endsAt, work);
   }
 
   /** Rejects at the deadline even if the rollback takes longer, but waits for a commit. */
@@ -297,7 +301,8 @@ class Run {
   }
 }
 
-function ranOf(
+/** What is stored of a response. */
+export function ranOf(
   response: HttpResponse,
   kept: Disposition,
   storedBody: Buffer | undefined,
@@ -320,7 +325,8 @@ function ranOf(
   };
 }
 
-function firstResponse(ran: Ran, status?: "stored" | "bypassed"): HttpResponse {
+/** The response to the request that has run the handler. */
+export function firstResponse(ran: Ran, status?: "stored" | "bypassed"): HttpResponse {
   const { stored, exchange } = ran;
   const marks: HeaderPairs = status ? [["idempotency-status", status]] : [];
   return { ...stored, headers: [...stored.headers, ...exchange, ...marks] };
@@ -331,25 +337,8 @@ function isStoreFailure(problem: Problem | undefined): boolean {
   return problem?.code === "DEPENDENCY.unavailable" && problem.options.cause !== undefined;
 }
 
-/** Full jitter under a ceiling that doubles. */
-function pollDelay(count: number): number {
-  const [first, most] = POLL_MS;
-  return Math.max(1, Math.random() * Math.min(first * 2 ** Math.min(count, 10), most));
-}
-
-/** The store is unavailable, also if one of Hapax's own functions cannot be called. */
-function unclaimed(error: unknown): Problem {
-  return unavailable(error, "the key cannot be claimed now; nothing was changed, try again");
-}
-
-function late(): Problem {
-  return new Problem(
-    "DEPENDENCY.timeout",
-    "the time ran out before the commit; nothing was changed",
-  );
-}
-
-function tooLarge(): Problem {
+/** The problem of a response that is too long to be stored. */
+export function tooLarge(): Problem {
   const detail = `a stored response has at most ${RESPONSE_BYTES_MAX} bytes; nothing was changed`;
   return new Problem("TRANSIENT.answer_too_large", detail);
 }

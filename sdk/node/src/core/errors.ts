@@ -15,9 +15,26 @@ const LOST = /^(?:08|57P|58|XX)/;
 /** One of Hapax's functions or tables is missing or may not be used. */
 const SCHEMA = /^(?:42883|42P01|42501|3F000)$/;
 
+/** No claim is open, there is no transaction, or it has no such savepoint. */
+const OUTSIDE = /^(?:HX002|25P01|3B001)$/;
+
 /** A mistake in the use of the package, with what to pass instead. */
 export class UsageError extends TypeError {
   override name = "UsageError";
+  /** What the response says. */
+  readonly detail: string = "nothing was changed; the same request would fail again";
+}
+
+/** A handler has ended the transaction of its request, so it is not known what it has changed. */
+export class EndedByHandler extends UsageError {
+  override readonly detail = "the response was not stored; the same request would fail again";
+
+  constructor(override readonly cause: unknown) {
+    super(
+      "the handler has ended the transaction of its request, which claims the key: do not commit " +
+        "or roll back in a handler, and throw a Problem to refuse a request",
+    );
+  }
 }
 
 /** The SQLSTATE of an error, wherever a library keeps it. */
@@ -41,6 +58,11 @@ export function isRolledBack(error: unknown): boolean {
   return state !== undefined && !LOST.test(state);
 }
 
+/** Whether a statement that needs the transaction of a claim ran outside of it. */
+export function isOutsideTransaction(error: unknown): boolean {
+  return OUTSIDE.test(sqlState(error) ?? "");
+}
+
 /** Whether the error says that one of Hapax's own functions cannot be called. */
 export function isSchemaError(error: unknown): boolean {
   const state = sqlState(error);
@@ -50,6 +72,10 @@ export function isSchemaError(error: unknown): boolean {
 /** The problem for an error of a handler or of a statement. Nothing is committed. */
 export function problemOf(error: unknown): Problem {
   if (error instanceof Problem) return error;
+  if (error instanceof UsageError) {
+    const detail = error.detail;
+    return new Problem("INTERNAL", detail, { cause: error });
+  }
   const state = sqlState(error);
   if (state !== undefined && PASSING.test(state)) return unavailable(error);
   if (state !== undefined) {
@@ -57,10 +83,6 @@ export function problemOf(error: unknown): Problem {
     return new Problem("INTERNAL.statement", detail, { cause: error });
   }
   if (isConnectionError(error)) return unavailable(error);
-  if (error instanceof UsageError) {
-    const detail = "nothing was changed; the same request would fail again";
-    return new Problem("INTERNAL", detail, { cause: error });
-  }
   return new Problem("TRANSIENT.internal", "nothing was changed; try again", { cause: error });
 }
 
@@ -84,4 +106,4 @@ export function isConnectionError(error: unknown, depth = 0): boolean {
 const CONNECTION_CODES =
   /^(?:E(?:CONNREFUSED|CONNRESET|PIPE|TIMEDOUT|NOTFOUND|AI_AGAIN|HOSTUNREACH)|CONNECTION_|CONNECT_TIMEOUT|P1001|P1008|P1017|P2024|P2028)/;
 const CONNECTION_MESSAGES =
-  /^(?:Connection terminated|Client has encountered a connection error|timeout exce+ded when trying to connect|Knex: Timeout acquiring|Client was closed|Cannot use a pool after)/i;
+  /(?:^| - )(?:Connection terminated|Client has encountered a connection error|timeout exce+ded when trying to connect|Knex: Timeout acquiring|Client was closed|Cannot use a pool after)/i;

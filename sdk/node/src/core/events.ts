@@ -42,6 +42,8 @@ export interface Emitter {
 export class Events implements Emitter {
   private readonly rows: Record<string, unknown>[] = [];
   private closed = false;
+  /** Whether an event may wait for other transactions. */
+  isOrdered = false;
 
   // It is async so that a mistake in an event rejects, as a statement would.
   async emit(type: string, payload: unknown, options: EventOptions = {}): Promise<void> {
@@ -51,12 +53,13 @@ export class Events implements Emitter {
       throw new UsageError(`a transaction has at most ${EVENTS_MAX} events`);
     }
     this.rows.push(rowOf(type, payload, options));
+    this.isOrdered ||= options.ordered === true;
   }
 
   /** Ends the collection, and returns the events as the argument `events` of the SQL contract. */
   close(): string {
     this.closed = true;
-    return JSON.stringify(this.rows);
+    return this.rows.length === 0 ? "[]" : JSON.stringify(this.rows);
   }
 
   /** The number of events. */

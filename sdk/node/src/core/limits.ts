@@ -24,6 +24,14 @@ export const RETENTION_MS = 24 * 3600 * 1000;
 export const WAIT_MS = 1_000;
 /** How long a handler may run, in milliseconds. Its transaction is then rolled back. */
 export const HANDLER_MS = 30_000;
+/** How long a key in phases belongs to its owner unless the lease is renewed, in milliseconds. */
+export const LEASE_MS = 10_000;
+/** The longest lease, as in `hapax.enter`, in milliseconds. */
+export const LEASE_MS_MAX = 24 * 3600 * 1000;
+/** Maximum length of the results of phases in bytes, as in `hapax.phase`. */
+export const PHASE_DATA_BYTES_MAX = 1024 * 1024;
+/** The first and the longest wait before a response is stored again, in milliseconds. */
+export const STORE_RETRY_MS = [50, 1_000] as const;
 /** How long a lost commit is looked up before the response is 503, in milliseconds. */
 export const RECOVERY_MS = 5_000;
 /** The first and the longest ceiling of the wait between two claims, in milliseconds. */
@@ -32,3 +40,11 @@ export const POLL_MS = [10, 100] as const;
 export const TIMEOUT_DIGITS_MAX = 12;
 /** Remaining time below which a handler is not started, in milliseconds. */
 export const START_MS = 10;
+/** Maximum number of bytes of the values in a message of several statements. */
+export const BATCH_BYTES_MAX = 64 * 1024;
+/** The name of connections whose name nobody has set; `hapax doctor` reads the version of the contract. */
+export const APPLICATION_NAME = "hapax-node/0.1.0 contract=2";
+/** Maximum number of routes whose templates are remembered. */
+export const ROUTES_MAX = 1_000;
+/** The longest delay of a timer of Node, in milliseconds. */
+export const TIMER_MS_MAX = 2 ** 31 - 1;

@@ -25,6 +25,10 @@ export const CODES = {
   "AUTH.signature": [401, "The signature is not valid"],
   "CONFLICT.idempotency.payload_mismatch": [409, "The key was used for another request"],
   "CONFLICT.idempotency.in_progress": [409, "A request with this Idempotency-Key is still running"],
+  "CONFLICT.idempotency.outcome_unknown": [
+    409,
+    "The outcome of the first request with this Idempotency-Key is unknown",
+  ],
   "CONFLICT.idempotency.expired": [410, "The Idempotency-Key has expired"],
   "CONFLICT.inbox.payload_mismatch": [409, "The webhook-id was used for another payload"],
   "CONFLICT.precondition": [412, "A condition of the request does not hold"],

@@ -2,12 +2,13 @@
 import { randomUUID } from "node:crypto";
 import type { ServerResponse } from "node:http";
 import { headerLines, parseBody, readBody, splitTarget, type BodyRequest } from "./body.js";
-import { Capture } from "./capture.js";
+import { Capture, requestIdFor } from "./capture.js";
 import type { Database } from "./database.js";
 import { Engine } from "./engine.js";
 import { UsageError } from "./errors.js";
 import { policyOf, type Options, type Policy } from "./options.js";
 import type { IncomingRequest } from "./request.js";
+import type { Responder } from "./responder.js";
 import type { Transactional } from "./tx.js";
 
 /** Methods that are never protected, because they have no effect. */
@@ -19,7 +20,7 @@ export function isSafe(method: string | undefined): boolean {
 }
 
 /** What an adapter knows of one request. */
-export interface Exchange<Request, Client> {
+export interface Exchange<Request, Given> {
   /** The request of the framework, for the functions of the options. */
   request: Request;
   /** The request of Node. */
@@ -32,33 +33,42 @@ export interface Exchange<Request, Client> {
   /** How to keep the bytes of the body in this framework. */
   advice: string;
   /** Runs the handler, which responds through the captured response. */
-  start: (tx: Transactional<Client>, body: unknown) => void | Promise<void>;
+  start: (given: Given, body: unknown) => void | Promise<void>;
 }
 
-/** Protects the requests of an operation. */
-export class Protection<Request, Client extends object> {
-  readonly policy: Policy;
-  private readonly engine: Engine<Client>;
+/** Protects the requests of an operation in the transaction that claims their key. */
+export function atomic<Request, Client extends object>(
+  database: Database<Client>,
+  options: Options<Request>,
+): Protection<Request, Transactional<Client>> {
+  const policy = policyOf(options);
+  return new Protection(options, policy, new Engine(database, policy));
+}
 
+/** Responds to a request, with what its handler receives. */
+type Responds<Given> = Pick<Responder<never, Given>, "respond" | "failed">;
+
+/** Protects the requests of an operation. */
+export class Protection<Request, Given> {
   constructor(
-    database: Database<Client>,
     private readonly options: Options<Request>,
-  ) {
-    this.policy = policyOf(options);
-    this.engine = new Engine(database, this.policy);
-  }
+    readonly policy: Policy,
+    private readonly engine: Responds<Given>,
+  ) {}
 
   /** Responds to a request. It never rejects. */
-  async handle(exchange: Exchange<Request, Client>): Promise<void> {
+  async handle(exchange: Exchange<Request, Given>): Promise<void> {
     const sent =
       exchange.response.getHeader("x-request-id") ?? exchange.raw.headers["x-request-id"];
     const requestId = this.options.requestId?.(exchange.request) ?? requestIdOf(sent);
+    const isNested = requestIdFor(exchange.response) !== undefined;
     const capture = new Capture(exchange.response, requestId);
     try {
+      if (isNested) throw new UsageError("hapax is installed twice on this route: remove one");
       const incoming = await this.incoming(exchange, requestId);
-      const response = await this.engine.respond(incoming, async (tx) => {
+      const response = await this.engine.respond(incoming, async (given) => {
         const body = parseBody(incoming.body, incoming.contentType);
-        await exchange.start(tx, body);
+        await exchange.start(given, body);
         return capture.done;
       });
       capture.send(response);
@@ -69,7 +79,7 @@ export class Protection<Request, Client extends object> {
   }
 
   private async incoming(
-    { request, raw, target, route, advice }: Exchange<Request, Client>,
+    { request, raw, target, route, advice }: Exchange<Request, Given>,
     requestId: string,
   ): Promise<IncomingRequest> {
     const { tenant } = this.options;

@@ -36,10 +36,14 @@ export function problemIn({ headers, body }: TestResponse): Record<string, unkno
 }
 
 /** Waits until a condition holds. */
-export async function until(holds: () => Promise<boolean> | boolean, what: string): Promise<void> {
-  const deadline = Date.now() + 10_000;
+export async function until(
+  holds: () => Promise<boolean> | boolean,
+  what: string,
+  patienceMs = 10_000,
+): Promise<void> {
+  const deadline = Date.now() + patienceMs;
   while (!(await holds())) {
-    if (Date.now() > deadline) throw new Error(`not reached within 10 s: ${what}`);
+    if (Date.now() > deadline) throw new Error(`not reached within ${patienceMs} ms: ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
 }

@@ -1,7 +1,8 @@
 """Idempotency keys, outbox and inbox in your own PostgreSQL transaction.
 
 The integrations are in :mod:`hapax.fastapi`, :mod:`hapax.starlette`, :mod:`hapax.flask` and
-:mod:`hapax.django`, the retry client in :mod:`hapax.client`, and webhooks in :mod:`hapax.inbox`.
+:mod:`hapax.django`, requests in phases in :mod:`hapax.phased`, the retry client in
+:mod:`hapax.client`, and webhooks in :mod:`hapax.inbox`.
 """
 
 from .core import codes
@@ -9,18 +10,24 @@ from .core.codes import Code
 from .core.errors import ContractError, EngineError, TenantError
 from .core.event import JsonText
 from .core.operation import Operation
+from .core.owner import FencedError
+from .core.phases import AsyncPhases, CallFailure, Phases
 from .core.problem import Problem
 from .core.stored import Disposition
 from .core.tx import AsyncTx, Tx
 
 __all__ = [
+    "AsyncPhases",
     "AsyncTx",
+    "CallFailure",
     "Code",
     "ContractError",
     "Disposition",
     "EngineError",
+    "FencedError",
     "JsonText",
     "Operation",
+    "Phases",
     "Problem",
     "TenantError",
     "Tx",

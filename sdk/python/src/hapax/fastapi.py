@@ -19,12 +19,16 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 
 from .core.asgi import SCOPE_KEY
+from .core.flow import Flow
+from .core.operation import Operation
+from .core.phased_flow import PhasedFlow
+from .core.phases import AsyncPhases, Phases
 from .core.problem import Problem
 from .core.stored import Disposition
 from .core.tx import AsyncTx, Tx
 from .starlette import Hapax as StarletteHapax
 
-__all__ = ["AsyncTx", "Disposition", "Hapax", "Problem", "Tx"]
+__all__ = ["AsyncPhases", "AsyncTx", "Disposition", "Hapax", "Phases", "Problem", "Tx"]
 
 
 class Hapax(StarletteHapax):
@@ -42,6 +46,12 @@ class Hapax(StarletteHapax):
         FastAPI refuses because it is not valid releases its key, although its status is 422: the
         handler has not run.
         """
+        self.phases = self.phases_with()
+        """Dependency: the phases of a request whose handler calls another system.
+
+        They are :class:`AsyncPhases`, or :class:`Phases` if the engine is synchronous. A key is
+        always required.
+        """
 
     def transaction_with(self, **settings: Any) -> Callable[[Request], AsyncIterator[Any]]:
         """Return a dependency like :attr:`transaction`, with other settings.
@@ -49,14 +59,25 @@ class Hapax(StarletteHapax):
         Args:
             settings: settings of this operation; see :class:`hapax.core.operation.Operation`.
         """
-        operation = self._with(settings)
+        return self._dependency(self._with(settings), Flow)
 
-        async def transaction(request: Request) -> AsyncIterator[Any]:
-            tx = await self._begin(request, operation)
+    def phases_with(self, **settings: Any) -> Callable[[Request], AsyncIterator[Any]]:
+        """Return a dependency like :attr:`phases`, with other settings.
+
+        Args:
+            settings: settings of this operation; see :class:`hapax.core.operation.Operation`.
+        """
+        return self._dependency(self._with(settings), PhasedFlow)
+
+    def _dependency(
+        self, operation: Operation, kind: type[Flow]
+    ) -> Callable[[Request], AsyncIterator[Any]]:
+        async def dependency(request: Request) -> AsyncIterator[Any]:
+            given = await self._begin(request, operation, kind)
             try:
-                yield tx
+                yield given
             except RequestValidationError:
                 request.scope[SCOPE_KEY].flow.is_released = True
                 raise
 
-        return transaction
+        return dependency

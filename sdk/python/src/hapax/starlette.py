@@ -28,6 +28,7 @@ from starlette.responses import Response
 from .core import template
 from .core.app import BaseHapax
 from .core.asgi import SCOPE_KEY, Exchange, InThread, Middleware, Threads, raw_path
+from .core.flow import Flow
 from .core.operation import Operation
 from .core.problem import Problem
 from .core.stored import Disposition
@@ -98,16 +99,15 @@ class Hapax(BaseHapax[Request]):
 
         return idempotent
 
-    async def _begin(self, request: Request, operation: Operation) -> Any:
+    async def _begin(self, request: Request, operation: Operation, kind: type[Flow] = Flow) -> Any:
         exchange = request.scope.get(SCOPE_KEY)
         if not isinstance(exchange, Exchange):
             raise RuntimeError("call hapax.install(app) when the application is created")
         if not exchange.is_body_complete:
             await request.body()
         route = _template(request)
-        return await exchange.begin(
-            self._driver, operation, route, functools.partial(self._tenant_for, request)
-        )
+        tenant = functools.partial(self._tenant_for, request)
+        return await exchange.begin(self._driver, operation, route, tenant, kind)
 
     def _tenant_for(self, request: Request) -> str:
         user = request.scope.get("user")

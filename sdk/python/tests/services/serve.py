@@ -8,7 +8,7 @@ from importlib import import_module
 
 framework, port = sys.argv[1], int(sys.argv[2])
 module = import_module(f"tests.services.{framework}_service")
-if framework in {"fastapi", "starlette"}:
+if framework in {"fastapi", "payments", "starlette"}:
     import uvicorn
 
     uvicorn.run(module.app, host="127.0.0.1", port=port, log_level="error", access_log=False)

@@ -4,7 +4,7 @@
 use std::{fmt::Write as _, fs, net::TcpStream, path::PathBuf, process::Command};
 
 use hapax_probe::{Finding, Plan, Progress, Report, Verdict, run};
-use hapax_testkit::{port::free_port, postgres::Database, wait::eventually};
+use hapax_testkit::{port::free_port, postgres::Database, program::KILL_PIDS, wait::eventually};
 use tempfile::TempDir;
 
 use crate::{
@@ -42,10 +42,6 @@ const LEFT_OUT: [(&str, &str); 11] = [
 ];
 /// Checks of the profile that have to pass.
 const PASSED_MIN: usize = 75;
-
-/// Kills the processes of the file `pids`, and waits until they have released their ports.
-const ENDED: &str = "for pid in $(cat pids 2>/dev/null); do\n  kill -9 $pid || true\n  while [ -e \
-                     /proc/$pid ] && ! grep -q ') Z' /proc/$pid/stat; do sleep 0.02; done\ndone\n";
 
 #[test]
 fn express_with_pg_keeps_the_promise() {
@@ -129,7 +125,7 @@ impl Nodes {
 
     fn write_script(&self) {
         let folder = self.folder.path().display();
-        let mut script = format!("cd '{folder}'\n{ENDED}rm -f pids\n");
+        let mut script = format!("cd '{folder}'\n{KILL_PIDS}rm -f pids\n");
         for port in self.ports {
             let mut command = self.kind.command(&self.database.url(), port);
             command.env("HAPAX_RETENTION_S", RETENTION_S);

@@ -55,17 +55,21 @@ fn rendered() -> [Value; 3] {
         "tolerations": [{"key": "node.kubernetes.io/unreachable", "operator": "Exists",
             "effect": "NoExecute", "tolerationSeconds": 30}],
         "affinity": {"nodeAffinity": {}},
-        "networkPolicy": {"enabled": true, "egress": [{"ports": [{"port": 443}]}]},
+        "gateway": {"enabled": true, "secrets": [{"name": "tls", "secret": "gateway-tls"}]},
+        "networkPolicy": {"enabled": true, "egress": [{"ports": [{"port": 443}]}],
+            "upstreams": [{"ports": [{"port": 80}]}]},
     });
     [json!({}), all, json!({"migrate": {"role": ""}})]
 }
 
 /// Values that the chart must refuse.
-fn refused() -> [Value; 4] {
+fn refused() -> [Value; 6] {
     [
         json!({"replica": 2}),
         json!({"replicas": 0}),
         json!({"terminationGracePeriodSeconds": 10}),
         json!({"migrate": {"role": "a; DROP TABLE b"}}),
+        json!({"gateway": {"enabled": true, "replicas": 0}}),
+        json!({"gateway": {"terminationGracePeriodSeconds": 30}}),
     ]
 }

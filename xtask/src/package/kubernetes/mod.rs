@@ -2,7 +2,7 @@
 //!
 //! Every object must match the schemas of the oldest and of the newest supported release, and the
 //! rules of the module `rules`. The binary must accept the commands of the containers and the settings
-//! of the relay, and the grants must be those of the guide.
+//! of the relay and of the gateway, and the grants must be those of the guide.
 
 mod rules;
 mod chart;
@@ -121,13 +121,20 @@ fn commands(objects: &[Value], plan: &Plan) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Requires that the binary accepts the settings of the relay, with secrets in the files that the
-/// settings name. Each file must be in a volume.
+/// Requires that the binary accepts the settings of the relay and of the gateway, with secrets in the
+/// files that the settings name. Each file must be in a volume.
 fn settings(objects: &[Value], plan: &Plan) -> anyhow::Result<()> {
-    let text = objects
-        .iter()
-        .find_map(|it| it["data"]["hapax.toml"].as_str());
-    let text = text.context("no ConfigMap has the file hapax.toml")?;
+    let texts = objects.iter();
+    let texts: Vec<_> = texts
+        .filter_map(|it| it["data"]["hapax.toml"].as_str())
+        .collect();
+    ensure!(!texts.is_empty(), "no ConfigMap has the file hapax.toml");
+    texts
+        .into_iter()
+        .try_for_each(|text| check_settings(text, objects, plan))
+}
+
+fn check_settings(text: &str, objects: &[Value], plan: &Plan) -> anyhow::Result<()> {
     let folder = plan.folder.join("kubernetes");
     for path in secrets(text) {
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);

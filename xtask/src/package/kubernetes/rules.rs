@@ -5,8 +5,8 @@
 
 use serde_json::{Value, json};
 
-/// The seconds that a relay needs to stop: as many as its systemd unit has.
-const STOP_SECONDS: u64 = 35;
+/// The seconds that a command needs to stop: as many as its systemd unit has.
+const STOP_SECONDS: [(&str, u64); 2] = [("relay", 35), ("gateway", 60)];
 /// Parts of the names of variables that may be secret.
 const SECRET: [&str; 5] = ["PASSWORD", "SECRET", "TOKEN", "URL", "KEY"];
 
@@ -96,10 +96,12 @@ fn of_the_pod(pod: &Pod<'_>, found: &mut impl FnMut(String)) {
             found("is spread by the labels of other pods".to_owned());
         }
     }
-    let relay = pod.containers().any(|it| it["args"][0] == "relay");
-    let seconds = pod.spec["terminationGracePeriodSeconds"].as_u64();
-    if relay && seconds.is_none_or(|seconds| seconds < STOP_SECONDS) {
-        found(format!("has less than {STOP_SECONDS} s to stop"));
+    let given = pod.spec["terminationGracePeriodSeconds"].as_u64();
+    for (command, seconds) in STOP_SECONDS {
+        let runs = pod.containers().any(|it| it["args"][0] == command);
+        if runs && given.is_none_or(|given| given < seconds) {
+            found(format!("has less than {seconds} s to stop"));
+        }
     }
 }
 
@@ -241,6 +243,9 @@ mod tests {
             json!(30),
             "less than 35 s",
         );
+        // A gateway waits for its requests in flight.
+        let gateway = "/containers/0/args";
+        of_pod(gateway, json!(["gateway"]), "less than 60 s");
         let first = "/containers/0";
         let of_container = |path: &str, value: Value, expected: &str| {
             of_pod(&format!("{first}{path}"), value, expected);

@@ -33,7 +33,7 @@ const HEADERS: [&str; 4] = [
     "retry-after",
 ];
 
-static CODES: [Code; 29] = [
+static CODES: [Code; 31] = [
     problem::KEY_INVALID,
     problem::KEY_MISSING,
     problem::REQUEST_TIMEOUT_INVALID,
@@ -52,6 +52,7 @@ static CODES: [Code; 29] = [
     problem::AUTH_SIGNATURE,
     problem::PAYLOAD_MISMATCH,
     problem::IN_PROGRESS,
+    problem::OUTCOME_UNKNOWN,
     problem::EXPIRED,
     problem::INBOX_MISMATCH,
     problem::PRECONDITION,
@@ -62,6 +63,7 @@ static CODES: [Code; 29] = [
     problem::UNAVAILABLE,
     problem::INTERNAL,
     problem::STATEMENT,
+    problem::MISUSE,
     problem::ANSWER_TOO_LARGE,
 ];
 

@@ -22,10 +22,11 @@ use sqlx::{
     AssertSqlSafe, Connection as _, Executor as _, PgConnection, PgPool, PgTransaction, Row as _,
 };
 use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
 
 use super::{
     bound::{bound, record},
-    transaction::{SqlxTx, roll_back, roll_back_after},
+    transaction::{SqlxTx, refused, roll_back, roll_back_after},
 };
 use crate::{
     claim::Turns,
@@ -248,13 +249,32 @@ async fn open_or_end(
     }
 }
 
-/// Ends a transaction without its effect and begins the next one, in one message.
+/// Ends a transaction without its effect and begins the next one, in one message. Fails if a
+/// statement of the handler has ended it, because its effect may be committed.
 ///
 /// For sqlx it is the same transaction, so it also rolls back the second one if this future is
 /// dropped.
 async fn restart(tx: &mut PgConnection, begin: &str) -> Result<(), StoreError> {
-    let restart = AssertSqlSafe(format!("ROLLBACK; {begin}"));
-    tx.execute(restart).await.map(drop).map_err(sqlx_error)
+    let open = query!("session/require_open");
+    let checked = AssertSqlSafe(format!("{open}; ROLLBACK; {begin}"));
+    let restarted = tx.execute(checked).await;
+    let restarted = match restarted {
+        // After a failed statement, the server executes nothing but a rollback.
+        Err(error) if has_failed(&error) => {
+            let restart = AssertSqlSafe(format!("ROLLBACK; {begin}"));
+            tx.execute(restart).await
+        }
+        restarted => restarted,
+    };
+    restarted.map(drop).map_err(|error| refused(error, false))
+}
+
+/// Whether a statement was not executed because an earlier one of its transaction has failed.
+fn has_failed(error: &sqlx::Error) -> bool {
+    let Some(refusal) = error.as_database_error() else {
+        return false;
+    };
+    refusal.code().as_deref() == Some(SqlState::IN_FAILED_SQL_TRANSACTION.code())
 }
 
 async fn lock(

@@ -26,10 +26,11 @@ use tokio_postgres::error::SqlState;
 
 use super::{bound::bound, store::SqlxStore};
 use crate::{
-    commit::{Ending, is_taken},
+    commit::{Ending, Said, is_taken},
     commit_recovery::{self, IfAbsent},
     error::{lost, own_error, sqlx_error, unavailable},
     idempotency::{Held, ResponseColumns, retention},
+    query,
     settings::Settings,
 };
 
@@ -44,9 +45,11 @@ const ROLLBACK: Duration = Duration::from_secs(2);
 /// [`store_error`](super::store_error) converts the errors. After a statement has failed, the
 /// transaction can only be rolled back, or completed with a response whose effect is dropped.
 ///
-/// The layer commits. A handler runs no `COMMIT` or `ROLLBACK`, and if a savepoint does not begin
-/// (`tx.transaction().begin()`), it runs no further statement: sqlx has rolled the transaction back,
-/// and the statement would be committed at once.
+/// The layer commits. A handler runs no `COMMIT` or `ROLLBACK`: what it commits in this way is
+/// committed without the response and the events, which are then not stored
+/// ([`StoreError::EndedByHandler`]). If a savepoint does not begin (`tx.transaction().begin()`), the
+/// handler runs no further statement: sqlx has rolled the transaction back, and the statement would
+/// be committed at once.
 #[derive(Debug)]
 pub struct SqlxTx {
     store: SqlxStore,
@@ -152,6 +155,7 @@ impl Transaction for SqlxTx {
             postgres.clock(),
             postgres.random(),
             postgres.keyring(),
+            postgres.event_check(),
         )
     }
 
@@ -195,12 +199,15 @@ impl Transaction for SqlxTx {
     async fn rollback(self) {
         self.accepted.rolled_back();
         let mut tx = self.inner;
-        let alive = timeout(ROLLBACK, savepoint(&mut tx)).await;
-        if matches!(alive, Ok(Err(_))) {
+        let open = timeout(ROLLBACK, require_open(&mut tx)).await;
+        match open {
+            Ok(Err(error @ StoreError::EndedByHandler)) => {
+                tracing::error!(error = error.error_chain(), "nothing was rolled back");
+                roll_back(tx).await;
+            }
             // A statement of the handler has failed. It is not known here why.
-            roll_back_and_forget(tx).await;
-        } else {
-            roll_back(tx).await;
+            Ok(Err(_)) => roll_back_and_forget(tx).await,
+            _ => roll_back(tx).await,
         }
     }
 }
@@ -244,8 +251,9 @@ async fn roll_back_and_forget(mut tx: PgTransaction<'static>) {
 }
 
 /// Fails unless the transaction is open and all of its statements have succeeded.
-async fn savepoint(tx: &mut PgConnection) -> Result<(), sqlx::Error> {
-    tx.execute("SAVEPOINT hapax").await.map(drop)
+async fn require_open(tx: &mut PgConnection) -> Result<(), StoreError> {
+    let open = tx.execute(query!("session/require_open")).await;
+    open.map(drop).map_err(|error| refused(error, false))
 }
 
 /// Writes what a transaction writes at its end, if it is still open: the response, the events, and
@@ -283,7 +291,8 @@ fn still_open(tx: &PgConnection) -> Result<(), StoreError> {
     Err(StoreError::statement(source))
 }
 
-/// Executes the statements of the end.
+/// Executes the statements of the end. The first of them, or one before it, fails if a statement of
+/// the handler has ended the transaction.
 async fn write(
     tx: &mut PgConnection,
     settings: &Settings,
@@ -291,11 +300,11 @@ async fn write(
     has_response: bool,
 ) -> Result<(), StoreError> {
     let said = ending.said();
-    if said.is_empty() {
+    let is_unchecked = |(sql, _): &Said<'_>| *sql == query!("outbox/emit");
+    if said.first().is_none_or(is_unchecked) {
         // The COMMIT of a transaction in which a statement has failed is a rollback that reports
-        // success, and outside of a transaction it does nothing. A savepoint fails in both cases.
-        let alive = savepoint(tx).await;
-        alive.map_err(|error| refused(error, false))?;
+        // success, and outside of a transaction it does nothing. This fails in both cases.
+        require_open(tx).await?;
     }
     for (number, (sql, params)) in said.into_iter().enumerate() {
         let wrote = bound(settings, sql, &params).execute(&mut *tx).await;
@@ -304,8 +313,12 @@ async fn write(
     Ok(())
 }
 
-/// Classifies the error of a statement that writes the response or the events.
-fn refused(error: sqlx::Error, is_key: bool) -> StoreError {
+/// Classifies the error of a statement that writes the response or the events, or that requires the
+/// transaction to be open.
+pub(super) fn refused(error: sqlx::Error, is_key: bool) -> StoreError {
+    if is_ended(&error) {
+        return StoreError::EndedByHandler;
+    }
     let refusal = error.as_database_error();
     let state = refusal.and_then(|refusal| refusal.code().map(|code| SqlState::from_code(&code)));
     match state {
@@ -316,6 +329,17 @@ fn refused(error: sqlx::Error, is_key: bool) -> StoreError {
         }
         _ => sqlx_error(error),
     }
+}
+
+/// Whether a statement of the handler has ended the transaction: then a text is cast to a boolean, and
+/// is none. The name of the server's routine distinguishes it from other errors with the same code.
+fn is_ended(error: &sqlx::Error) -> bool {
+    let Some(refusal) = error.as_database_error() else {
+        return false;
+    };
+    let refusal = refusal.downcast_ref::<PgDatabaseError>();
+    refusal.code() == SqlState::INVALID_TEXT_REPRESENTATION.code()
+        && refusal.routine() == Some("boolin")
 }
 
 /// Whether a commit that failed in this way may have happened all the same.

@@ -3,11 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use hapax::delivery::{Attempt, Park, ParkedState, Settlement};
+use hapax::{
+    delivery::{Attempt, Park, ParkedState, Settlement},
+    outbox::Sealed,
+};
 
 use super::{Statements, arrivals::Arrivals, text};
 use crate::{
     connection::{Link, Ready},
+    emit::Columns,
     session::QueuedStatement,
     value::{Moment, Param, millis},
 };
@@ -27,6 +31,8 @@ pub(super) struct Effects<'a> {
     attempts: Attempts<'a>,
     arrivals: Arrivals,
     reason: Option<String>,
+    /// Operational events.
+    reported: Columns<'a>,
 }
 
 /// The parameters of the statements.
@@ -40,10 +46,12 @@ pub(super) struct EffectParams<'a> {
     disabled: [&'a dyn Param; 3],
     lowered: [&'a dyn Param; 3],
     held: [&'a dyn Param; 2],
+    reported: [&'a dyn Param; 10],
 }
 
 impl<'a> Effects<'a> {
-    pub(super) fn of(settlement: &'a Settlement, now: Moment) -> Self {
+    pub(super) fn of(settlement: &'a Settlement, reported: &'a [Sealed], now: Moment) -> Self {
+        let reported: Vec<&Sealed> = reported.iter().collect();
         let parks = Parks::of(&settlement.park);
         let released: Vec<&str> = settlement.release.iter().map(String::as_str).collect();
         let lowered = released.iter().chain(&parks.blocked).copied().collect();
@@ -58,6 +66,7 @@ impl<'a> Effects<'a> {
             attempts: Attempts::of(&settlement.attempts),
             arrivals: Arrivals::of(&settlement.arrived),
             reason: settlement.disable.as_deref().map(text),
+            reported: Columns::of(&reported),
         }
     }
 
@@ -73,6 +82,7 @@ impl<'a> Effects<'a> {
             disabled: [destination, now, &self.reason],
             lowered: [destination, &self.lowered, now],
             held: [destination, &self.released],
+            reported: self.reported.params(),
         }
     }
 }
@@ -86,7 +96,7 @@ impl EffectParams<'_> {
         statements: &'q Statements,
     ) -> Vec<QueuedStatement<'q>> {
         let effects = self.effects;
-        let all: [(bool, &Ready, &[&dyn Param]); 8] = [
+        let all: [(bool, &Ready, &[&dyn Param]); 9] = [
             (!effects.begun.0.is_empty(), &statements.begin, &self.begun),
             (
                 !effects.parks.positions.is_empty(),
@@ -112,6 +122,11 @@ impl EffectParams<'_> {
                 effects.reason.is_some(),
                 &statements.disable,
                 &self.disabled,
+            ),
+            (
+                !effects.reported.is_empty(),
+                &statements.emit,
+                &self.reported,
             ),
             (
                 !effects.lowered.is_empty(),

@@ -107,6 +107,7 @@ impl Service {
         let origin = Origin {
             tenant: Some(tenant),
             context: Some(context),
+            check: None,
         };
         match self {
             Self::Store(store) => {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use hapax::admin::Admin;
+use hapax::{Clock, Random, admin::Admin, operational::OperationalEvents};
 use hapax_postgres::Postgres;
 use hapax_testkit::admin::{AdminUnderTest, Table};
 
@@ -15,6 +15,10 @@ const REFUSE: &str = "
 
 impl<const POOLED: bool, const ENCRYPTED: bool> AdminUnderTest for Server<POOLED, ENCRYPTED> {
     const IS_ENCRYPTED: bool = ENCRYPTED;
+
+    async fn emitting(clock: Clock, random: Random, events: OperationalEvents) -> Self {
+        Self::opened(clock, random, events).await
+    }
 
     fn admin(&self) -> Arc<dyn Admin> {
         Arc::new(self.store.clone())

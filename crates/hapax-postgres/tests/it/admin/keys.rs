@@ -2,6 +2,7 @@
 
 use hapax::{
     admin::{Actor, AdminError, KeyAdmin as _, KeyFilter, KeyState},
+    mask::Mask,
     store::{Effect, KeyMaintenance as _, Transaction as _},
 };
 use hapax_postgres::Postgres;
@@ -67,6 +68,34 @@ async fn keys_of_failed_requests_are_listed_by_their_state() {
     let found = found.unwrap().items;
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].key, "k");
+}
+
+#[tokio::test]
+async fn a_phased_key_of_a_sql_caller_shows_its_owner_and_the_masked_data_of_its_phase() {
+    const ENTER: &str = "SELECT hapax.enter('alice', 'POST /orders', 'k', sha256('x'::bytea),
+        owner => 'worker-7')";
+    const PHASE: &str = r#"SELECT hapax.phase('alice', 'POST /orders', 'k', 1, 'charged',
+        '{"charge": "ch_1", "card_number": "4242"}')"#;
+    let scene = Scene::new().await;
+    scene.fixture.run(ENTER).await;
+    let look = async || {
+        let found = scene.store().key(&scene.ops, None, "POST /orders", "k");
+        let mut found = found.await.unwrap();
+        found.mask(&Mask::default());
+        found
+    };
+    let entered = look().await;
+    assert_eq!(entered.owner.as_deref(), Some("worker-7"));
+    assert_eq!(entered.recovery_data, None);
+    scene.fixture.run(PHASE).await;
+    let data = look().await.recovery_data.unwrap();
+    assert_eq!(data.content_type.as_deref(), Some("application/json"));
+    let text = data.text.unwrap();
+    assert!(text.contains("ch_1") && !text.contains("4242"), "{text}");
+    let finish = "SELECT hapax.finish('alice', 'POST /orders', 'k', 1, 201)";
+    scene.fixture.run(finish).await;
+    let finished = look().await;
+    assert_eq!((finished.owner, finished.recovery_data), (None, None));
 }
 
 /// Reads a key, and purges the version that it read.

@@ -81,6 +81,9 @@ hapax_testkit::suite! { Law, store,
         a_failing_statement_leaves_nothing_and_harms_no_neighbour
         an_abandoned_single_shot_is_whole_or_nothing
     }
+    recovery_points {
+        keys_are_entered_and_finished_at_once
+    }
     outbox {
         a_reader_among_writers_loses_and_repeats_nothing
     }

@@ -8,6 +8,8 @@ mod postgres;
 mod sqlite;
 mod stalled;
 mod receivers;
+mod gateway;
+mod portal;
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
@@ -113,6 +115,8 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
         note("looking at the destinations ...");
         findings.extend(receivers::check(&context).await);
     }
+    findings.extend(portal::check(&context));
+    findings.extend(gateway::check(&context, !args.database_only).await);
     print(&findings, context.output)?;
     let worst = findings.iter().map(|finding| finding.severity).max();
     Ok(ExitCode::from(match worst {
@@ -138,7 +142,7 @@ async fn database(context: &Context, open_max: Duration) -> Result<Vec<Finding>,
     Ok(findings)
 }
 
-/// Opens the database without creating tables, whatever the configuration says.
+/// Opens the database without creating tables, even if the configuration says to.
 async fn admin(context: &Context) -> Option<Arc<dyn Admin>> {
     let place = context.config.database.place().ok()?;
     let mut config = context.config.database.clone();

@@ -1,16 +1,18 @@
 //! Check: whether the receivers of the destinations can be reached from this machine.
 //!
-//! A TCP connection is opened and closed. No event, password or greeting is sent.
+//! A TCP connection is opened and closed, and one with TLS to a URL that begins with `https://`. No
+//! event, password or greeting is sent.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use futures_util::future::join_all;
+use hapax_sinks::webhook::handshake;
 use tokio::{net::TcpStream, time::timeout};
 
 use super::{Context, Finding};
 use crate::{
-    admin::{Keys, Watch},
-    destination::{Spec, build, sinks::Sink},
+    admin::{Watch, keys_of},
+    destination::{Spec, build, sinks::Sink, warnings},
     environment,
 };
 
@@ -20,13 +22,11 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 pub(super) async fn check(context: &Context) -> Vec<Finding> {
     let (destinations, unreadable) = destinations(context).await;
-    let mut findings = join_all(
-        destinations
-            .iter()
-            .map(|(name, spec)| check_destination(name, spec)),
-    )
-    .await;
-    if destinations.is_empty() {
+    let checks = destinations.iter();
+    let checks = checks.map(|(name, spec)| check_destination(name, spec));
+    let mut findings = join_all(checks).await.concat();
+    // The configuration of a gateway needs none.
+    if destinations.is_empty() && context.config.gateway.is_none() {
         let remedy = "add [destinations.NAME] to the configuration, or `hapax destinations create`";
         findings.push(Finding::note(CHECK, "there are no destinations", remedy));
     }
@@ -51,7 +51,7 @@ async fn destinations(context: &Context) -> (BTreeMap<String, Spec>, Option<Find
             remedy,
         ))
     };
-    let keys = match Keys::of(&context.config) {
+    let keys = match keys_of(&context.config) {
         Ok(keys) => keys,
         Err(error) => return (configured.clone(), unreadable(error.to_string())),
     };
@@ -63,7 +63,17 @@ async fn destinations(context: &Context) -> (BTreeMap<String, Spec>, Option<Find
     (watch.over(configured), problem)
 }
 
-async fn check_destination(name: &str, spec: &Spec) -> Finding {
+async fn check_destination(name: &str, spec: &Spec) -> Vec<Finding> {
+    let warnings = warnings(spec).into_iter().map(|it| {
+        let found = format!("{name}: {} {}", it.field, it.problem);
+        Finding::warning(CHECK, found, it.remedy)
+    });
+    let mut findings: Vec<Finding> = warnings.collect();
+    findings.push(check_connections(name, spec).await);
+    findings
+}
+
+async fn check_connections(name: &str, spec: &Spec) -> Finding {
     let kind = spec.sink.kind();
     if let Err(error) = build::sink(spec, &environment::clock()) {
         let found = format!("{name}: {error}");
@@ -93,6 +103,11 @@ async fn check_destination(name: &str, spec: &Spec) -> Finding {
             }
         }
     }
+    if let Some(why) = without_tls(&spec.sink).await {
+        let remedy = "events wait meanwhile; check the URL, and ca if the certificate is from a \
+                      private authority";
+        return Finding::warning(CHECK, format!("{name} ({kind}): {why}"), remedy);
+    }
     let reached = if reached.is_empty() {
         "it can be used".to_owned()
     } else {
@@ -101,10 +116,39 @@ async fn check_destination(name: &str, spec: &Spec) -> Finding {
     Finding::ok(CHECK, format!("{name} ({kind}): {reached}"))
 }
 
+/// Why a connection with TLS cannot be opened, if a URL of the sink needs one.
+async fn without_tls(sink: &Sink) -> Option<String> {
+    let ca = sink.ca().map(PathBuf::as_path);
+    for url in https_urls(sink) {
+        if let Err(error) = handshake(&url, sink.allow(), ca, CONNECT_MAX).await {
+            let (host, port) = of_url(&url, 443).into_iter().next()?;
+            let why = environment::error_chain(&*error);
+            return Some(format!("no TLS connection to {host}:{port}: {why}"));
+        }
+    }
+    None
+}
+
 /// The addresses that a sink connects to, as far as its settings contain them.
 fn addresses(sink: &Sink) -> Vec<(String, u16)> {
     let (urls, default) = sink.urls();
-    of_url(&urls, default)
+    let mut addresses = of_url(&urls, default);
+    if let Some((url, default)) = sink.token_url() {
+        addresses.extend(of_url(url, default));
+    }
+    addresses
+}
+
+/// The URLs of a sink to which a connection with TLS can be opened without a request.
+fn https_urls(sink: &Sink) -> Vec<String> {
+    // A server that asks for the certificate of the client may refuse the connection without it.
+    if matches!(sink, Sink::Webhook(webhook) if webhook.client_certificate.is_some()) {
+        return Vec::new();
+    }
+    let (url, _) = sink.urls();
+    let token_url = sink.token_url().map(|(url, _)| url.to_owned());
+    let urls = [url].into_iter().chain(token_url);
+    urls.filter(|url| url.starts_with("https://")).collect()
 }
 
 /// The hosts and ports of one or more URLs, separated by commas. Users and passwords are removed
@@ -180,6 +224,44 @@ mod tests {
         assert_eq!(of("smtp", "smtp://h:25"), 25);
         assert_eq!(of("amqp", "amqps://h"), 5671);
         assert_eq!(of("amqp", "amqp://h"), 5672);
+    }
+
+    #[test]
+    fn the_token_endpoint_of_a_webhook_is_an_address_too() {
+        let json = json!({"webhook": {"url": "https://h", "secret": "a", "oauth": {
+            "token_url": "http://t", "client_id": "a", "client_secret": "a"}}});
+        let sink: Sink = serde_json::from_value(json).unwrap();
+        let expected = [("h".to_owned(), 443), ("t".to_owned(), 80)];
+        assert_eq!(addresses(&sink), expected);
+    }
+
+    #[test]
+    fn an_object_store_a_queue_and_a_topic_have_the_address_of_their_url() {
+        let key = |mut json: serde_json::Value, kind: &str| {
+            json[kind]["region"] = json!("auto");
+            json[kind]["access_key_id"] = json!("key");
+            json[kind]["secret_access_key"] = json!("secret");
+            let sink: Sink = serde_json::from_value(json).unwrap();
+            addresses(&sink)
+        };
+        let s3 = json!({"s3": {"endpoint": "http://minio:9000", "bucket": "logs"}});
+        assert_eq!(key(s3, "s3"), [("minio".to_owned(), 9000)]);
+        let sqs = json!({"sqs": {"queue_url": "https://sqs.example.com/1/events"}});
+        assert_eq!(key(sqs, "sqs"), [("sqs.example.com".to_owned(), 443)]);
+        let sns = json!({"sns": {"topic_arn": "arn:aws:sns:eu-central-1:123456789012:events",
+            "access_key_id": "key", "secret_access_key": "secret"}});
+        let of = |json| {
+            let sink: Sink = serde_json::from_value(json).unwrap();
+            addresses(&sink)
+        };
+        let amazon = "sns.eu-central-1.amazonaws.com".to_owned();
+        assert_eq!(of(sns.clone()), [(amazon, 443)]);
+        let mut other = sns;
+        other["sns"]["endpoint"] = json!("http://localstack:4566");
+        assert_eq!(of(other), [("localstack".to_owned(), 4566)]);
+        let pubsub = json!({"pubsub": {"topic": "projects/shop/topics/events"}});
+        let google = "pubsub.googleapis.com".to_owned();
+        assert_eq!(of(pubsub), [(google, 443)]);
     }
 
     #[track_caller]

@@ -2,7 +2,7 @@
 //! relays read the declarations.
 
 use hapax_testkit::{
-    http::{HttpAnswer, HttpReceiver},
+    http::{HttpAnswer, HttpReceiver, HttpReply},
     wait::eventually,
 };
 use http::Method;
@@ -10,7 +10,15 @@ use serde_json::{Value, json};
 use tokio_postgres::Client;
 
 use super::{KEY, OPERATOR, Served, check, declaration};
-use crate::hapax::{PATIENCE, SECRET, emit, migrated, start_relay};
+use crate::{
+    hapax::{PATIENCE, SECRET, emit, is_signed, migrated, start_relay},
+    store::{Home, Store, on_both_stores},
+};
+
+on_both_stores! {
+    a_secret_is_kept_while_the_address_of_the_receiver_stays,
+    a_token_is_not_kept_for_another_url_that_is_a_secret_itself,
+}
 
 #[tokio::test]
 async fn a_declared_destination_is_carried_to_and_its_secret_is_never_shown() {
@@ -69,6 +77,102 @@ async fn a_declared_destination_is_carried_to_and_its_secret_is_never_shown() {
             "remove_destination done",
         ]
     );
+    served.relay.stop().await;
+}
+
+#[tokio::test]
+async fn what_authenticates_a_declared_webhook_is_sent_and_never_shown() {
+    let database = migrated().await;
+    let (provider, receiver) = (HttpReceiver::start().await, HttpReceiver::start().await);
+    let granted = json!({"access_token": "hunter2-token", "token_type": "Bearer"});
+    provider.reply(HttpReply::status(200).body(granted.to_string()));
+    receiver.reply_with(|taken| HttpReply::status(500).body(format!("{:?}", taken.headers)));
+    let served = Served::with_tokens(&database).await;
+    let mut body = declaration("orders", &receiver.url("/"));
+    let webhook = &mut body["spec"]["sink"]["webhook"];
+    webhook["headers"] = json!({"x-api-key": "hunter2-key"});
+    webhook["oauth"] = json!({
+        "token_url": provider.url("/token"),
+        "client_id": "hapax",
+        "client_secret": "hunter2-client",
+    });
+    let created = served.post("/destinations", &body).await;
+    assert_eq!(created.status, 201, "{}", created.text());
+    let shown = served.get("/destinations/orders").await;
+    let webhook = &shown["spec"]["sink"]["webhook"];
+    assert_eq!(webhook["headers"], json!({"x-api-key": "***"}));
+    assert_eq!(webhook["oauth"]["client_secret"], "***");
+    let tested = served.post("/destinations/orders/test", &json!({})).await;
+    assert_eq!(tested.status, 200, "{}", tested.text());
+
+    let client = database.client().await;
+    emit(&client, "order.created", 1).await;
+    for taken in receiver.received_at_least(2).await {
+        assert_eq!(taken.header("x-api-key"), Some("hunter2-key"));
+        assert_eq!(taken.header("authorization"), Some("Bearer hunter2-token"));
+    }
+    let mut stored = String::new();
+    eventually(PATIENCE, async || {
+        stored = attempts(&client).await;
+        !stored.is_empty()
+    })
+    .await;
+    assert!(stored.contains("Bearer ***"), "{stored}");
+    let pages = [served.get("/events").await, served.get("/audit").await];
+    let outputs = format!("{} {} {pages:?}", created.text(), tested.text());
+    let all = format!("{outputs} {stored} {} {shown}", served.relay.log());
+    assert!(!all.contains("hunter2"), "{all}");
+    check_no_secret_is_stored(&client).await;
+    served.relay.stop().await;
+}
+
+async fn a_secret_is_kept_while_the_address_of_the_receiver_stays(on: Store) {
+    let database = Home::migrated(on).await;
+    let receiver = HttpReceiver::start().await;
+    let served = Served::with_tokens(&database).await;
+    let body = declaration("orders", &receiver.url("/"));
+    assert_eq!(served.post("/destinations", &body).await.status, 201);
+    let shown = served.get("/destinations/orders").await;
+    let mut change = json!({"version": shown["version"], "spec": shown["spec"]});
+    change["spec"]["sink"]["webhook"]["mapping"] = json!({"kind": "$.type"});
+    let changed = put(&served, &change).await;
+    assert_eq!(changed.status, 200, "{}", changed.text());
+    let tested = served.post("/destinations/orders/test", &json!({})).await;
+    assert_eq!(tested.status, 200, "{}", tested.text());
+    let requests = receiver.received_at_least(1).await;
+    assert_eq!(&requests[0].body[..], br#"{"kind":"hapax.test"}"#);
+    assert!(is_signed(&requests[0], SECRET));
+    served.relay.stop().await;
+}
+
+async fn a_token_is_not_kept_for_another_url_that_is_a_secret_itself(on: Store) {
+    let database = Home::migrated(on).await;
+    let more = format!(
+        "kinds_at_run_time = [\"nats\"]\n\
+         [admin.tokens.ops]\ntoken = \"{OPERATOR}\"\nrole = \"operator\"\n"
+    );
+    let served = Served::start(&database, &more).await;
+    let spec = |url: &str, token: &str, subject: &str| {
+        let nats = json!({"url": url, "token": token, "subject": subject});
+        json!({"sink": {"nats": nats}, "paused": true})
+    };
+    let first = spec("nats://127.0.0.1:1", "hunter2", "a");
+    let body = json!({"name": "orders", "spec": first});
+    let created = served.post("/destinations", &body).await;
+    assert_eq!(created.status, 201, "{}", created.text());
+    let version = created.json().unwrap()["version"].clone();
+    let other = spec("nats://127.0.0.1:2", "***", "a");
+    let refused = put(&served, &json!({"version": version, "spec": other})).await;
+    check(&refused, 400, "VALIDATION.member");
+    assert_eq!(refused.json().unwrap()["member"], "sink.nats.token");
+    assert!(
+        refused.text().contains("sink.nats.url changes"),
+        "{}",
+        refused.text()
+    );
+    let same = spec("***", "***", "b");
+    let changed = put(&served, &json!({"version": version, "spec": same})).await;
+    assert_eq!(changed.status, 200, "{}", changed.text());
     served.relay.stop().await;
 }
 
@@ -187,6 +291,8 @@ async fn change_url(served: &Served, url: &str) {
     let refused = put(served, &change).await;
     check(&refused, 400, "VALIDATION.member");
     assert_eq!(refused.json().unwrap()["member"], "sink.webhook.secret");
+    let reason = "has to be given again, because sink.webhook.url changes";
+    assert!(refused.text().contains(reason), "{}", refused.text());
     change["spec"]["sink"]["webhook"]["secret"] = json!(SECRET);
     assert_eq!(put(served, &change).await.status, 200);
 }
@@ -233,8 +339,20 @@ async fn check_no_secret_is_stored(client: &Client) {
         .unwrap();
     for row in dumped {
         let spec: Option<String> = row.get(0);
-        assert!(!spec.unwrap_or_default().contains(SECRET));
+        let spec = spec.unwrap_or_default();
+        assert!(!spec.contains(SECRET) && !spec.contains("hunter2"));
     }
+}
+
+/// The contents of the log of attempts.
+async fn attempts(client: &Client) -> String {
+    let select = "SELECT error, response_head FROM hapax.attempt";
+    let rows = client.query(select, &[]).await.unwrap();
+    let shown = rows.iter().map(|row| {
+        let (error, head): (Option<String>, Vec<u8>) = (row.get(0), row.get(1));
+        format!("{error:?} {}", String::from_utf8_lossy(&head))
+    });
+    shown.collect()
 }
 
 /// The actions in the audit log with their outcomes, oldest first.

@@ -9,3 +9,8 @@ mod redis;
 mod postgres;
 mod amqp;
 mod kafka;
+mod service;
+mod s3;
+mod sqs;
+mod sns;
+mod pubsub;

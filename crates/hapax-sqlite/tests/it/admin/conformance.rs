@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hapax::admin::Admin;
+use hapax::{Clock, Random, admin::Admin, operational::OperationalEvents};
 use hapax_sqlite::{SqliteAdmin, rusqlite::Connection};
 use hapax_testkit::admin::{AdminUnderTest, Table};
 
@@ -10,6 +10,10 @@ use crate::conformance::Embedded;
 
 impl<const ENCRYPTED: bool> AdminUnderTest for Embedded<ENCRYPTED> {
     const IS_ENCRYPTED: bool = ENCRYPTED;
+
+    async fn emitting(clock: Clock, random: Random, events: OperationalEvents) -> Self {
+        Self::opened(clock, random, events).await
+    }
 
     fn admin(&self) -> Arc<dyn Admin> {
         Arc::new(self.store.admin().expect("the store has a handle"))

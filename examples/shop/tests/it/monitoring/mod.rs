@@ -23,7 +23,7 @@ use traffic::Traffic;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Metrics that neither a shop on SQLite nor its client exports in this test, and the reason.
-const UNSEEN: [(&str, &str); 9] = [
+const UNSEEN: [(&str, &str); 17] = [
     (
         telemetry::IDEMPOTENCY_FENCED,
         "an owner has to be paused for longer than its lease",
@@ -45,6 +45,17 @@ const UNSEEN: [(&str, &str); 9] = [
     (telemetry::FEED_UP, "the shop has no feed"),
     (telemetry::FEED_GAP, "the shop has no feed"),
     (telemetry::FEED_SET_ASIDE, "the shop has no feed"),
+    (telemetry::GATEWAY_REQUESTS, "the shop has no gateway"),
+    (telemetry::GATEWAY_REQUEST, "the shop has no gateway"),
+    (telemetry::GATEWAY_UNKNOWN, "the shop has no gateway"),
+    (
+        telemetry::GATEWAY_UNKNOWN_WAITING,
+        "the shop has no gateway",
+    ),
+    (telemetry::GATEWAY_RESUMED, "the shop has no gateway"),
+    (telemetry::GATEWAY_RESENT, "the shop has no gateway"),
+    (telemetry::GATEWAY_INSTANCE_UP, "the shop has no gateway"),
+    (telemetry::GATEWAY_CONNECTIONS, "the shop has no gateway"),
 ];
 
 /// Alerts that the load causes, and whether they fire at once or are pending.

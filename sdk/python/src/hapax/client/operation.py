@@ -288,7 +288,9 @@ def fate(seen: Seen, *, in_doubt: bool) -> str:
     """Return what a final response means for its key: ``known``, ``nothing`` or ``unknown``."""
     if 200 <= seen.status < 300 or seen.is_stored or seen.code in _MISMATCHES:
         return "known"
-    if not in_doubt and seen.status < 500:
+    # A gateway has sent an earlier attempt, and does not know its outcome.
+    is_unknown = seen.code == "CONFLICT.idempotency.outcome_unknown"
+    if not in_doubt and not is_unknown and seen.status < 500:
         return "nothing"
     return "unknown"
 

@@ -209,11 +209,16 @@ def decide(
     return Decision(wait=asked + min(backoff.ceiling(attempt), room) * random)
 
 
+def says_stored(status: str | None) -> bool:
+    """Whether ``Idempotency-Status`` says that the response is stored. Parameters are ignored."""
+    return (status or "").split(";", 1)[0].strip() in {"stored", "replayed"}
+
+
 def seen_response(
     status: int, headers: Callable[[str], str | None], body: bytes, now: float
 ) -> Seen:
     """Read a response. ``headers`` returns the first value of a header."""
-    stored = headers("idempotency-status") in {"stored", "replayed"}
+    stored = says_stored(headers("idempotency-status"))
     return Seen(
         "response",
         status,

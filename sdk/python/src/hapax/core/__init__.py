@@ -2,3 +2,6 @@
 
 Nothing in this package imports anything outside of the standard library.
 """
+
+VERSION = "0.1.0"
+"""The version of the package."""

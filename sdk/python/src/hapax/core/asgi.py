@@ -129,8 +129,15 @@ class Exchange:
             raise EngineError("the body was not read to its end before the key is claimed")
         return b"".join(self._body)
 
-    async def begin(self, driver: Driver, operation: Operation, template: str, tenant: Any) -> Any:
-        """Claim the key and return the transaction.
+    async def begin(
+        self,
+        driver: Driver,
+        operation: Operation,
+        template: str,
+        tenant: Any,
+        kind: type[Flow] = Flow,
+    ) -> Any:
+        """Claim the key and return what the handler receives: its transaction, or its phases.
 
         Raises:
             Decided: there is a response already.
@@ -139,7 +146,7 @@ class Exchange:
             raise RuntimeError("the key of this request is claimed already: use one transaction")
         # Extensions with which an application could send a body past `send`.
         self.scope["extensions"] = {}
-        flow = Flow(driver, operation, self._request(operation, template), tenant)
+        flow = kind(driver, operation, self._request(operation, template), tenant)
         claim = _spawn(self._claim(flow))
         try:
             response = await asyncio.shield(claim)
@@ -154,7 +161,7 @@ class Exchange:
             self._is_ended = True
             self._decided = response
             raise Decided
-        return flow.tx
+        return flow.given
 
     async def _claim(self, flow: Flow) -> Response | None:
         response = await self._run(flow, flow.begin(), self._threads.claim)

@@ -60,6 +60,11 @@ IN_PROGRESS = Code(
     409,
     "A request with this Idempotency-Key is still running",
 )
+OUTCOME_UNKNOWN = Code(
+    "CONFLICT.idempotency.outcome_unknown",
+    409,
+    "The outcome of the first request with this Idempotency-Key is unknown",
+)
 EXPIRED = Code("CONFLICT.idempotency.expired", 410, "The Idempotency-Key has expired")
 INBOX_MISMATCH = Code(
     "CONFLICT.inbox.payload_mismatch", 409, "The webhook-id was used for another payload"

@@ -13,7 +13,7 @@ from enum import Enum
 from inspect import isawaitable
 from typing import Any, Generic, Protocol, TypeVar
 
-from .sql import Row
+from .sql import SAVEPOINT, Row
 
 T = TypeVar("T")
 
@@ -97,6 +97,13 @@ class Unit(Protocol):
     async def commit(self) -> None:
         """Commit and return the connection. It is returned even if this fails."""
 
+    async def commit_with(self, sql: str, *params: object) -> None:
+        """Execute a last statement of :mod:`hapax.core.sql`, and :meth:`commit`.
+
+        A driver that can do so sends both together. If this fails, nothing is left open, and an
+        error that ends the session leaves it unknown whether the transaction was committed.
+        """
+
     async def rollback(self) -> None:
         """Roll back and return the connection. Errors are ignored: nothing was committed."""
 
@@ -111,11 +118,40 @@ class Driver(Protocol):
     async def begin(self) -> Unit:
         """Take a connection and begin a transaction."""
 
+    async def claim(self, sql: str, *params: object) -> tuple[Unit, Row]:
+        """Take a connection, begin, execute a claim and set the savepoint.
+
+        A driver that can do so sends all statements together. So the savepoint is set whatever the
+        outcome of the claim is.
+        """
+
     async def sleep(self, seconds: float) -> None:
         """Wait. No connection is held meanwhile."""
 
     def failure(self, error: BaseException) -> Failure | None:
         """Return what an error means, or ``None`` if it is not an error of the database."""
+
+
+async def claim_apart(driver: Driver, sql: str, params: tuple[object, ...]) -> tuple[Unit, Row]:
+    """Claim with a driver that waits for the result of each statement."""
+    unit = await driver.begin()
+    try:
+        row = await unit.fetch(sql, *params)
+        await unit.run(SAVEPOINT)
+    except BaseException:
+        await unit.rollback()
+        raise
+    return unit, row
+
+
+async def commit_apart(unit: Unit, sql: str, params: tuple[object, ...]) -> None:
+    """Commit with a driver that waits for the result of each statement."""
+    try:
+        await unit.fetch(sql, *params)
+    except BaseException:
+        await unit.rollback()
+        raise
+    await unit.commit()
 
 
 @dataclass(frozen=True)

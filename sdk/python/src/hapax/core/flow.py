@@ -11,6 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from typing import Any
 
 from . import codes, sql
 from .driver import Driver, Failure, Kind, Unit
@@ -29,8 +30,8 @@ MISMATCH_DETAIL = (
     "the first request with this key had a different path, query, content type, body or condition "
     "(If-Match, If-None-Match, If-Unmodified-Since); use a new key for a different request"
 )
-_PAUSE_FIRST = 0.005
-_PAUSE_MAX = 0.1
+PAUSE_FIRST = 0.005
+PAUSE_MAX = 0.1
 
 
 class Flow:
@@ -59,6 +60,11 @@ class Flow:
         self._key: str | None = None
         self._unit: Unit | None = None
 
+    @property
+    def given(self) -> Any:
+        """What the handler receives."""
+        return self.tx
+
     async def begin(self) -> Response | None:
         """Claim the key. Return ``None`` if the handler has to run."""
         try:
@@ -67,6 +73,10 @@ class Flow:
             self._parsed = parse(self.operation, self.request, self._key)
         except Problem as problem:
             return self._problem(problem)
+        return await self.enter()
+
+    async def enter(self) -> Response | None:
+        """Claim the key of a request that is parsed."""
         try:
             return await self._begin()
         except BaseException as error:
@@ -93,13 +103,17 @@ class Flow:
             await self._rollback()
             return self._unstored(response)
         try:
-            stored, exchange = await self._complete(unit, response, verdict)
+            events = await self._settle(unit, verdict)
         except Exception as error:
             await self._rollback()
             return self._failed(error)
+        if response.status >= 400:
+            response.headers = [pair for pair in response.headers if pair[0] != "retry-after"]
+        kept, exchange = split_headers(response.headers, self.operation.per_request)
+        stored = Response(response.status, kept, response.body)
         self._unit = None
         try:
-            await unit.commit()
+            await self._commit(unit, stored, events)
         except Exception as error:
             return await self._recover(error, stored, exchange)
         return self._first(stored, exchange)
@@ -159,69 +173,67 @@ class Flow:
         until = time.monotonic() + self.operation.wait
         if parsed.deadline is not None:
             until = min(until, parsed.deadline)
-        pause = _PAUSE_FIRST
+        pause = PAUSE_FIRST
         while True:
-            unit, row = await self._claim_once(parsed)
-            outcome = row[0]
-            if outcome == "open":
-                return unit
-            if outcome != "in_progress" or time.monotonic() >= until:
-                return self._taken(row)
+            found = await self._claim_seen(parsed, is_last=time.monotonic() >= until)
+            if found is not None:
+                unit, row = found
+                if row[0] == "open":
+                    return unit
+                if row[0] != "in_progress" or time.monotonic() >= until:
+                    return self._taken(row)
             await self.driver.sleep(pause * (0.5 + random.random() / 2))
-            pause = min(pause * 2, _PAUSE_MAX)
+            pause = min(pause * 2, PAUSE_MAX)
+
+    async def _claim_seen(self, parsed: Parsed, *, is_last: bool) -> tuple[Unit, sql.Row] | None:
+        """Claim once. ``None``: the snapshot of the transaction is too old to see the response.
+
+        It can be under REPEATABLE READ and SERIALIZABLE, and a new transaction sees it.
+        """
+        try:
+            return await self._claim_once(parsed)
+        except Exception as error:
+            failure = self.driver.failure(error)
+            if is_last or failure is None or failure.kind is not Kind.CONFLICT:
+                raise
+            return None
 
     async def _claim_once(self, parsed: Parsed) -> tuple[Unit, sql.Row]:
         """Claim once. The transaction is open if and only if the outcome is ``open``."""
         rules = self.operation.rules
         retention = max(self.operation.retention, rules.retention_min)
         on_expired = "gone" if rules.refuses_expired else self.operation.on_expired
-        unit = await self.driver.begin()
-        try:
-            await require_version(self.driver, unit, self.operation.schema)
-            row = await unit.fetch(
-                self._call(sql.CLAIM),
-                *self._scope(),
-                parsed.fingerprint,
-                retention,
-                on_expired,
-            )
-            if row[0] == "open":
-                await unit.run(sql.SAVEPOINT)
-                return unit, row
-        except BaseException:
+        if not self.driver.contract_checked:
+            unit = await self.driver.begin()
+            try:
+                await require_version(self.driver, unit, self.operation.schema)
+            finally:
+                await unit.rollback()
+        unit, row = await self.driver.claim(
+            self._call(sql.CLAIM), *self._scope(), parsed.fingerprint, retention, on_expired
+        )
+        if row[0] != "open":
             await unit.rollback()
-            raise
-        await unit.rollback()
         return unit, row
 
-    async def _complete(
-        self, unit: Unit, response: Response, verdict: Disposition
-    ) -> tuple[Response, Headers]:
-        """Write the response and the events. Return what is stored, and the other headers."""
-        events = "[]"
+    async def _settle(self, unit: Unit, verdict: Disposition) -> str:
+        """Write or discard the work of the handler. Return the events to store with it."""
         if verdict is Disposition.WITH_EFFECT:
             await unit.flush()
-            events = json.dumps(self.tx._events)
+            return json.dumps(self.tx._events)
+        await unit.discard()
+        return "[]"
+
+    async def _commit(self, unit: Unit, stored: Response, events: str) -> None:
+        """Write the response and the events, and commit."""
+        if self._key is not None:
+            headers = sql.headers_json(stored.headers)
+            values = (*self._scope(), stored.status, headers, stored.body, events)
+            await unit.commit_with(self._call(sql.COMPLETE), *values)
+        elif events != "[]":
+            await unit.commit_with(self._call(sql.EMIT_MANY), events)
         else:
-            await unit.discard()
-        if response.status >= 400:
-            response.headers = [pair for pair in response.headers if pair[0] != "retry-after"]
-        kept, exchange = split_headers(response.headers, self.operation.per_request)
-        stored = Response(response.status, kept, response.body)
-        if self._key is None:
-            if events != "[]":
-                await unit.fetch(self._call(sql.EMIT_MANY), events)
-        else:
-            headers = sql.headers_json(kept)
-            await unit.fetch(
-                self._call(sql.COMPLETE),
-                *self._scope(),
-                stored.status,
-                headers,
-                stored.body,
-                events,
-            )
-        return stored, exchange
+            await unit.commit_with(sql.IS_INTACT)
 
     async def _recover(self, error: Exception, stored: Response, exchange: Headers) -> Response:
         """Find out what became of a commit that has failed."""

@@ -20,5 +20,11 @@ RETENTION = 24 * 3600.0
 """Default retention of a response in seconds."""
 RETRY_AFTER = 1.0
 """Default ``Retry-After`` in seconds."""
+LEASE = 10.0
+"""Default time in seconds that a key in phases belongs to its owner unless the lease is renewed."""
+LEASE_MAX = 24 * 3600.0
+"""The longest lease in seconds, as in ``hapax.enter``."""
+PHASE_DATA_BYTES_MAX = 1024 * 1024
+"""Maximum length of the results of phases in bytes, as in ``hapax.phase``."""
 COMMIT_RECOVERY = 5.0
 """Time in seconds that is spent on finding out what became of a commit."""

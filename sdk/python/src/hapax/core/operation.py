@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from . import codes, key
 from .fingerprint import FingerprintMode, fingerprint
-from .limits import BODY_BYTES_MAX, RETENTION, WAIT
+from .limits import BODY_BYTES_MAX, LEASE, LEASE_MAX, RETENTION, WAIT
 from .message import Request, first
 from .problem import Problem
 from .profile import PROFILES, Profile
@@ -35,6 +35,8 @@ class Operation:
             with the same template.
         per_request: names of response headers that are not stored.
         body_bytes_max: maximum length of a request body in bytes.
+        lease: how long a key in phases belongs to a process that has died, in seconds. A process
+            that is alive renews the lease.
         schema: the schema whose functions are called: ``hapax``, or ``hapax_api`` for a role
             without privileges on the tables.
     """
@@ -50,6 +52,7 @@ class Operation:
     service: str | None = None
     per_request: frozenset[str] = field(default_factory=frozenset)
     body_bytes_max: int = BODY_BYTES_MAX
+    lease: float = LEASE
     schema: str = "hapax"
 
     def __post_init__(self) -> None:
@@ -59,6 +62,8 @@ class Operation:
             raise ValueError(f'on_expired: expected "new" or "gone", got {self.on_expired!r}')
         if self.schema not in {"hapax", "hapax_api"}:
             raise ValueError(f'schema: expected "hapax" or "hapax_api", got {self.schema!r}')
+        if not 0 < self.lease <= LEASE_MAX:
+            raise ValueError(f"lease: expected 0 to {LEASE_MAX:.0f} s, got {self.lease!r}")
         if self.profile not in PROFILES:
             names = ", ".join(PROFILES)
             raise ValueError(f"profile: expected one of {names}, got {self.profile!r}")

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Sequence
 from functools import cache
 
+from . import VERSION as PACKAGE_VERSION
 from .message import Headers, Response
 
 CONTRACT_VERSION = 2
@@ -34,9 +35,42 @@ PROCESSED = (
     "SELECT 1 FROM hapax.processed(CAST({} AS text), CAST({} AS text), CAST({} AS text), "
     "CAST({} AS text))"
 )
+_OWNER = "CAST({} AS text), CAST({} AS text), CAST({} AS text), CAST({} AS bigint)"
+_LEASE = "make_interval(secs => CAST({} AS double precision))"
+_ENTERED = "timestamptz 'epoch' + CAST({} AS bigint) * interval '1 millisecond'"
+"""The time of the entry. As text it would depend on the settings of the session."""
+ENTER = (
+    "SELECT outcome, status, CAST(headers AS text), body, retry_after_ms, epoch, phase, "
+    "CAST(data AS text), CAST(extract(epoch FROM entered_at) * 1000 AS bigint) FROM hapax.enter("
+    "CAST({} AS text), CAST({} AS text), CAST({} AS text), CAST({} AS bytea), "
+    f"lease => {_LEASE}, retention => {_LEASE}, on_expired => CAST({{}} AS text), "
+    "owner => CAST({} AS text))"
+)
+PHASE = (
+    f"SELECT 1 FROM hapax.phase({_OWNER}, CAST({{}} AS text), CAST(CAST({{}} AS text) AS jsonb), "
+    f"CAST(CAST({{}} AS text) AS jsonb), {_ENTERED})"
+)
+FINISH = (
+    f"SELECT 1 FROM hapax.finish({_OWNER}, CAST({{}} AS integer), "
+    "CAST(CAST({} AS text) AS jsonb), CAST({} AS bytea), CAST(CAST({} AS text) AS jsonb), "
+    f"{_ENTERED})"
+)
+RENEW = f"SELECT 1 FROM hapax.renew({_OWNER}, {_LEASE}, {_ENTERED})"
+PROVIDER_KEY = (
+    f"SELECT hapax.renew({_OWNER}, {_LEASE}, {_ENTERED}) IS NOT NULL, "
+    f"hapax.provider_key({_OWNER}, CAST({{}} AS text), {_ENTERED})"
+)
+"""Returns the key for a step at a provider, and renews the lease before."""
+NOTHING_HAPPENED = f"SELECT 1 FROM hapax.nothing_happened({_OWNER}, {_ENTERED})"
 HAS_VERSION = "SELECT to_regprocedure('hapax.contract_version()') IS NOT NULL"
 VERSION = "SELECT hapax.contract_version()"
+IS_INTACT = "SELECT 1"
+"""Fails in a transaction in which a statement has failed. Its COMMIT would roll back silently."""
 SAVEPOINT = "SAVEPOINT hapax"
+SET_NAME = f"SET application_name = 'hapax-python/{PACKAGE_VERSION} contract={CONTRACT_VERSION}'"
+"""Names the service in ``hapax doctor``. It is sent with a claim, if the connection has no name."""
+RELEASE_SAVEPOINT = "RELEASE SAVEPOINT hapax"
+"""Fails if the handler has ended the transaction."""
 ROLLBACK_TO_SAVEPOINT = "ROLLBACK TO SAVEPOINT hapax"
 
 Row = Sequence[object]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any, cast
 
-from django.db import DatabaseError, InterfaceError, OperationalError, connections, transaction
+from django.db import InterfaceError, OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import Error
 
 from hapax.core.driver import Driver, Failure, Pause, Unit, classify
 from hapax.core.errors import EngineError
-from hapax.core.sql import ROLLBACK_TO_SAVEPOINT, Row, with_placeholders
+from hapax.core.sql import Row
 
 from . import no_transaction
+from .django_unit import DjangoUnit
 
 
 def driver(engine: Any) -> Driver | None:
@@ -47,6 +47,21 @@ class DjangoDriver:
 
     async def begin(self) -> Unit:
         """See :meth:`hapax.core.driver.Driver.begin`."""
+        unit = self._unit()
+        unit.open()
+        return unit
+
+    async def claim(self, sql: str, *params: object) -> tuple[Unit, Row]:
+        """See :meth:`hapax.core.driver.Driver.claim`."""
+        unit = self._unit()
+        unit.open()
+        try:
+            return unit, unit.claim(sql, params)
+        except BaseException:
+            await unit.rollback()
+            raise
+
+    def _unit(self) -> DjangoUnit:
         connection = connections[self.alias]
         if connection.vendor != "postgresql":
             raise EngineError(
@@ -57,9 +72,7 @@ class DjangoDriver:
                 "Hapax begins and commits the transaction of each request, and one is open "
                 "already: set ATOMIC_REQUESTS to False, or do not call the view in atomic()"
             )
-        unit = DjangoUnit(self.alias)
-        unit.open()
-        return unit
+        return DjangoUnit(self.alias)
 
     async def sleep(self, seconds: float) -> None:
         """See :meth:`hapax.core.driver.Driver.sleep`."""
@@ -79,61 +92,6 @@ class DjangoDriver:
             is_lost = isinstance(error, (OperationalError, InterfaceError))
             return classify(None if is_lost else "XX000")
         return classify(sqlstate, getattr(getattr(cause, "diag", None), "constraint_name", None))
-
-
-class DjangoUnit:
-    """A transaction on the connection of the current thread."""
-
-    session = None
-
-    def __init__(self, alias: str) -> None:
-        self.alias = alias
-        self._atomic: Any = None
-
-    @property
-    def connection(self) -> Any:
-        """The connection, on which the ORM works too."""
-        return connections[self.alias]
-
-    def open(self) -> None:
-        """Begin."""
-        self._atomic = transaction.atomic(using=self.alias)
-        self._atomic.__enter__()
-
-    async def fetch(self, sql: str, *params: object) -> Row:
-        """See :meth:`hapax.core.driver.Unit.fetch`."""
-        with self.connection.cursor() as cursor:
-            cursor.execute(with_placeholders(sql, _placeholder), params)
-            return cast("Row", cursor.fetchone())
-
-    async def run(self, sql: str) -> None:
-        """See :meth:`hapax.core.driver.Unit.run`."""
-        with self.connection.cursor() as cursor:
-            cursor.execute(sql)
-
-    async def flush(self) -> None:
-        """There is nothing to write."""
-
-    async def discard(self) -> None:
-        """See :meth:`hapax.core.driver.Unit.discard`."""
-        # An error that the view has caught has marked the transaction as broken. The savepoint
-        # repairs it.
-        transaction.set_rollback(False, using=self.alias)
-        await self.run(ROLLBACK_TO_SAVEPOINT)
-
-    async def commit(self) -> None:
-        """See :meth:`hapax.core.driver.Unit.commit`."""
-        self._atomic.__exit__(None, None, None)
-
-    async def rollback(self) -> None:
-        """See :meth:`hapax.core.driver.Unit.rollback`."""
-        with contextlib.suppress(DatabaseError, InterfaceError):
-            transaction.set_rollback(True, using=self.alias)
-            self._atomic.__exit__(None, None, None)
-
-
-def _placeholder(_: int) -> str:
-    return "%s"
 
 
 def _is_test(connection: BaseDatabaseWrapper) -> bool:

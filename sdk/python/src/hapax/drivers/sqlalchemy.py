@@ -7,10 +7,9 @@ A session of the handler joins the transaction with a savepoint, so ``session.co
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Any
 
-from sqlalchemy import Connection, Engine, exc, text
+from sqlalchemy import Connection, Engine, exc
 from sqlalchemy.ext.asyncio import (
     AsyncConnection,
     AsyncEngine,
@@ -30,11 +29,11 @@ from hapax.core.driver import (
     done,
 )
 from hapax.core.errors import EngineError
-from hapax.core.sql import ROLLBACK_TO_SAVEPOINT, Row, with_placeholders
+from hapax.core.sql import Row
 
 from . import no_transaction
-
-_JOIN = "create_savepoint"
+from .sqlalchemy_below import failure_below
+from .sqlalchemy_unit import AlchemyUnit
 
 
 def driver(engine: Any) -> Driver | None:
@@ -74,17 +73,29 @@ class AlchemyDriver:
 
     async def begin(self) -> Unit:
         """See :meth:`hapax.core.driver.Driver.begin`."""
-        try:
-            connection = await done(self._engine.connect())
-        except (OSError, asyncio.TimeoutError) as error:
-            raise NoConnectionError(str(error) or "no connection in time") from error
-        unit = AlchemyUnit(connection, self._maker)
+        unit = await self._unit()
         try:
             await unit.open()
         except BaseException:
             await unit.give_back()
             raise
         return unit
+
+    async def _unit(self) -> AlchemyUnit:
+        try:
+            connection = await done(self._engine.connect())
+        except (OSError, asyncio.TimeoutError) as error:
+            raise NoConnectionError(str(error) or "no connection in time") from error
+        return AlchemyUnit(connection, self._maker)
+
+    async def claim(self, sql: str, *params: object) -> tuple[Unit, Row]:
+        """See :meth:`hapax.core.driver.Driver.claim`."""
+        unit = await self._unit()
+        try:
+            return unit, await unit.claim(sql, params)
+        except BaseException:
+            await unit.rollback()
+            raise
 
     async def sleep(self, seconds: float) -> None:
         """See :meth:`hapax.core.driver.Driver.sleep`."""
@@ -94,100 +105,19 @@ class AlchemyDriver:
         """See :meth:`hapax.core.driver.Driver.failure`."""
         if isinstance(error, exc.DBAPIError):
             sqlstate = _sqlstate(error.orig)
+            below = failure_below(error.orig) if sqlstate is None and error.orig else None
+            if below is not None and below.sqlstate == "HX002":
+                return below
             if error.connection_invalidated or (sqlstate is None and _is_lost(error)):
                 return classify(None)
             constraint = getattr(getattr(error.orig, "diag", None), "constraint_name", None)
             return classify(sqlstate or "XX000", constraint)
         if isinstance(error, (exc.TimeoutError, ConnectionError)):
             return classify(None)
+        if (found := failure_below(error)) is not None:
+            return found
         # For example a flush of an object that refers to one that was not saved.
         return classify("XX000") if isinstance(error, exc.SQLAlchemyError) else None
-
-
-class AlchemyUnit:
-    """A transaction on an ``AsyncConnection`` or a ``Connection``."""
-
-    def __init__(self, connection: Any, maker: Any) -> None:
-        self.connection = connection
-        self._maker = maker
-        self._transaction: Any = None
-        self._session: Any = None
-
-    @property
-    def session(self) -> Any:
-        """The session on the connection, which is created when it is first used."""
-        if self._session is None:
-            self._session = self._maker(bind=self.connection, join_transaction_mode=_JOIN)
-        return self._session
-
-    async def open(self) -> None:
-        """Begin."""
-        self._transaction = await done(self.connection.begin())
-
-    async def fetch(self, sql: str, *params: object) -> Row:
-        """See :meth:`hapax.core.driver.Unit.fetch`."""
-        result = await done(self.connection.execute(*_statement(sql, params)))
-        return tuple(result.one())
-
-    async def run(self, sql: str) -> None:
-        """See :meth:`hapax.core.driver.Unit.run`."""
-        await done(self.connection.execute(text(sql)))
-
-    async def flush(self) -> None:
-        """See :meth:`hapax.core.driver.Unit.flush`."""
-        if self._session is not None:
-            await done(self._session.commit())
-            await done(self._session.close())
-
-    async def discard(self) -> None:
-        """See :meth:`hapax.core.driver.Unit.discard`."""
-        await self._close_session()
-        await self.run(ROLLBACK_TO_SAVEPOINT)
-
-    async def commit(self) -> None:
-        """See :meth:`hapax.core.driver.Unit.commit`."""
-        try:
-            await done(self._transaction.commit())
-        except BaseException:
-            await self._invalidate()
-            raise
-        finally:
-            await self.give_back()
-
-    async def rollback(self) -> None:
-        """See :meth:`hapax.core.driver.Unit.rollback`."""
-        try:
-            await self._close_session()
-            if self._transaction.is_active:
-                await done(self._transaction.rollback())
-        except (exc.SQLAlchemyError, OSError):
-            await self._invalidate()
-        finally:
-            await self.give_back()
-
-    async def give_back(self) -> None:
-        """Return the connection to its pool, which closes it if it is broken."""
-        with contextlib.suppress(exc.SQLAlchemyError, OSError):
-            await done(self.connection.close())
-
-    async def _invalidate(self) -> None:
-        """Keep a connection that may be broken out of the pool: not every driver notices."""
-        with contextlib.suppress(exc.SQLAlchemyError, OSError):
-            await done(self.connection.invalidate())
-
-    async def _close_session(self) -> None:
-        if self._session is not None:
-            with contextlib.suppress(exc.SQLAlchemyError, OSError):
-                await done(self._session.close())
-
-
-def _statement(sql: str, params: tuple[object, ...]) -> tuple[Any, dict[str, object]]:
-    named = {f"p{number}": value for number, value in enumerate(params, 1)}
-    return text(with_placeholders(sql, _placeholder)), named
-
-
-def _placeholder(number: int) -> str:
-    return f":p{number}"
 
 
 def _sqlstate(error: BaseException | None) -> str | None:

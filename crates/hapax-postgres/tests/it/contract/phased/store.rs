@@ -24,6 +24,7 @@ fn entry(lease: Duration) -> Entry {
         claim: rust_claim("k"),
         lease,
         request: None,
+        recovery_point: None,
     }
 }
 
@@ -99,6 +100,9 @@ async fn sql_resumes_and_finishes_what_the_store_has_entered() {
     assert_eq!(other, Entered::mismatch());
     phase(&fixture, &owned, "charged").await.unwrap();
     fixture.store.give_back(&owned).await.unwrap();
+    let finer = "SELECT count(*) FROM hapax.idempotency_key
+        WHERE lease_until <> date_trunc('milliseconds', lease_until)";
+    assert_eq!(fixture.count(finer).await, 0);
 
     let resumed = Entered {
         phase: Some("charged".to_owned()),

@@ -11,7 +11,7 @@ use crate::environment;
 /// Milliseconds from which schedules are visibly wrong.
 const WARN: i64 = 2_000;
 /// Milliseconds at which receivers refuse webhooks as too old or too new: five minutes, less the
-/// error of their own clocks.
+/// error of the receivers' clocks.
 const ERROR: i64 = 240_000;
 
 pub(super) async fn check(client: &Client) -> Result<Finding, QueryError> {

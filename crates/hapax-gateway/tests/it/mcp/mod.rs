@@ -1,0 +1,8 @@
+//! Routes with `protocol = "mcp"`: calls of tools whose repetition acts once.
+
+mod fixture;
+mod calls;
+mod unknown;
+mod streams;
+mod messages;
+mod reload;

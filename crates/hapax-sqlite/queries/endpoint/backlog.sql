@@ -1,0 +1,17 @@
+-- Counts the deliveries that wait, up to ?1, and how long those have been due whose endpoint is
+-- enabled and did not fail last; and the endpoints.
+SELECT (SELECT count(*) FROM hapax_endpoint WHERE deleted_at IS NULL) AS endpoints,
+       (SELECT count(*) FROM hapax_endpoint WHERE deleted_at IS NULL AND disabled_reason IS NOT NULL)
+           AS disabled,
+       (SELECT count(*) FROM hapax_endpoint
+        WHERE deleted_at IS NULL AND disabled_reason IS NULL AND slow_until IS NOT NULL) AS slowed,
+       count(*) AS waiting,
+       coalesce(?2 - min(CASE WHEN endpoint.disabled_reason IS NULL AND endpoint.failures = 0
+                              THEN waits.next_at END), 0) AS overdue_ms
+FROM (
+    SELECT endpoint, next_at
+    FROM hapax_endpoint_delivery
+    WHERE state = 'waiting'
+    LIMIT ?1
+) AS waits
+JOIN hapax_endpoint AS endpoint ON endpoint.id = waits.endpoint

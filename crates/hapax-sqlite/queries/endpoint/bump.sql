@@ -1,0 +1,5 @@
+-- Draws the next version of the endpoints. The lock of the row orders the transactions that change
+-- endpoints.
+UPDATE hapax_endpoint_version
+SET version = version + 1
+RETURNING version

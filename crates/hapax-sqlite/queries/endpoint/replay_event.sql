@@ -1,0 +1,6 @@
+-- Makes the delivery of an event (?3) to an endpoint (?2) of a tenant (?1) due, as if it had not been
+-- tried. The replay takes another number, so a settlement of an attempt that began before it
+-- changes nothing.
+UPDATE hapax_endpoint_delivery
+SET state = 'waiting', attempt = attempt + 1, counted_from = attempt + 1, next_at = ?4, ended_at = NULL
+WHERE tenant = ?1 AND endpoint = ?2 AND event_id = ?3

@@ -1,0 +1,4 @@
+-- Deletes the previous tokens of a polling endpoint (?1) that are kept beside its row and have ended at a
+-- time (?3); all of them if the current token is not to be valid until a time (?2), but ends at once.
+DELETE FROM hapax_poll_previous_token
+WHERE endpoint = ?1 AND (?2 IS NULL OR valid_until <= ?3)

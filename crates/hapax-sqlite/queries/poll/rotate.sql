@@ -1,0 +1,12 @@
+-- Gives a polling endpoint another token (?2). The current one is valid until a time (?3), and none
+-- but the new one if that is null. The row keeps the previous token that ends last.
+UPDATE hapax_poll_endpoint
+SET token = ?2,
+    old_token = CASE
+        WHEN old_token_until > ?3 THEN old_token
+        WHEN ?3 IS NOT NULL THEN token
+    END,
+    old_token_until = max(coalesce(old_token_until, ?3), ?3)
+WHERE name = ?1
+RETURNING name, tenant, all_tenants, types, created_at, created_by, frontier, committed_at,
+          last_polled_at, old_token_until

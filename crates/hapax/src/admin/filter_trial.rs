@@ -1,0 +1,113 @@
+//! Trial of a filter: which of the stored events it matches.
+//!
+//! The newest events come first. A trial ends after a number of events or after
+//! [`FILTER_TRIAL`](crate::limits::FILTER_TRIAL), and can be continued from there. It changes nothing.
+
+use serde::Serialize;
+
+use super::{
+    Actor, Admin, AdminError, EventFilter, EventSummary,
+    trying::{Trying, Verdict, cursor_at},
+};
+use crate::{clock::Timestamp, filter::Filter, limits::FILTER_TRIAL_EVENTS};
+
+/// Number of events that are listed at once.
+const PAGE: usize = 50;
+
+/// The result of trying a filter on stored events.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct FilterTrial {
+    /// The number of events on which the filter was tried.
+    pub tried: u64,
+    /// The number of events that match.
+    pub matched: u64,
+    /// The number of events that do not match because the filter looks at their payload, which is
+    /// not JSON or could not be decrypted.
+    pub unreadable: u64,
+    /// The events, the newest first.
+    pub items: Vec<TriedEvent>,
+    /// The value of `before` with which the trial continues; absent after the last event.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// An event on which a filter was tried.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TriedEvent {
+    /// The position in the outbox.
+    pub position: i64,
+    /// The event id.
+    pub id: String,
+    /// The event type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// When the event was created.
+    pub created_at: Timestamp,
+    /// Whether the event matches.
+    pub matches: bool,
+    /// The place in the filter of the first condition that does not hold, such as `/amount.$gte`;
+    /// absent if the event matches, or if its payload cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fails_at: Option<String>,
+}
+
+/// Tries a filter on at most `limit` of the stored events that `events` selects.
+///
+/// # Errors
+/// Fails if the events cannot be listed or read.
+pub async fn try_filter(
+    store: &dyn Admin,
+    actor: &Actor,
+    filter: &Filter,
+    events: &EventFilter,
+    before: Option<&str>,
+    limit: usize,
+) -> Result<FilterTrial, AdminError> {
+    let limit = limit.clamp(1, FILTER_TRIAL_EVENTS);
+    let trying = Trying::begin();
+    let mut trial = FilterTrial {
+        next: before.map(ToOwned::to_owned),
+        ..FilterTrial::default()
+    };
+    loop {
+        let page = PAGE.min(limit - trial.items.len());
+        let page = store.events(actor, events, trial.next.as_deref(), page);
+        let page = page.await?;
+        for summary in page.items {
+            // It may have been deleted meanwhile.
+            let Some(event) = store.event_at(actor, summary.position).await? else {
+                continue;
+            };
+            let filter = filter.clone();
+            let verdict = trying.on(event, move |event| Verdict::from(filter.apply(event)));
+            let Some(verdict) = verdict.await else {
+                trial.next = Some(cursor_at(&summary));
+                return Ok(trial);
+            };
+            trial.add(summary, verdict);
+        }
+        trial.next = page.next;
+        let is_done = trial.next.is_none() || trial.items.len() >= limit;
+        if is_done || trying.is_over() {
+            return Ok(trial);
+        }
+    }
+}
+
+impl FilterTrial {
+    fn add(&mut self, event: EventSummary, verdict: Verdict) {
+        self.tried += 1;
+        self.matched += u64::from(verdict.matches);
+        self.unreadable += u64::from(verdict.is_unreadable);
+        self.items.push(TriedEvent {
+            position: event.position,
+            id: event.id,
+            kind: event.kind,
+            created_at: event.created_at,
+            matches: verdict.matches,
+            fails_at: verdict.fails_at,
+        });
+    }
+}

@@ -1,0 +1,133 @@
+//! The work of trials: filters and mappings that are applied to stored events.
+//!
+//! Customers write them, and a trial of one large payload can take tenths of a second. The work for such a
+//! payload is done on a thread for blocking work, one event of a trial at a time. A trial whose time is over
+//! ends, and can be continued from the event that would have been the next.
+
+use std::{future::pending, panic::resume_unwind, sync::Arc};
+
+use tokio::{task::spawn_blocking, time::Instant};
+
+use super::EventSummary;
+use crate::{
+    event::Event,
+    filter::Applied,
+    limits::{FILTER_TRIAL, FILTERED_INLINE_BYTES},
+    outbox::OutboxEvent,
+};
+
+/// A trial that is under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trying {
+    ends_at: Instant,
+}
+
+/// Whether an event matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Verdict {
+    pub(super) matches: bool,
+    /// Whether it does not match because its payload cannot be read.
+    pub(super) is_unreadable: bool,
+    /// The place of the first condition that does not hold.
+    pub(super) fails_at: Option<String>,
+}
+
+impl Trying {
+    /// A trial that begins now.
+    pub(super) fn begin() -> Self {
+        Self {
+            ends_at: Instant::now() + FILTER_TRIAL,
+        }
+    }
+
+    /// Whether the time of the trial is over.
+    pub(super) fn is_over(&self) -> bool {
+        Instant::now() >= self.ends_at
+    }
+
+    /// What `work` makes of an event; `None` if the time of the trial is over before it begins.
+    pub(super) async fn on<T, F>(&self, event: Arc<OutboxEvent>, work: F) -> Option<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Event) -> T + Send + 'static,
+    {
+        if self.is_over() {
+            return None;
+        }
+        if event.event.payload.bytes().len() <= FILTERED_INLINE_BYTES {
+            return Some(work(&event.event));
+        }
+        // If the caller is dropped, the work for this event ends by itself.
+        match spawn_blocking(move || work(&event.event)).await {
+            Ok(made) => Some(made),
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => resume_unwind(panic),
+                // The runtime ends, and this task with it.
+                Err(_) => pending().await,
+            },
+        }
+    }
+}
+
+impl From<Applied<'_>> for Verdict {
+    fn from(applied: Applied<'_>) -> Self {
+        let fails_at = match applied {
+            Applied::Fails(place) => Some(place.to_owned()),
+            Applied::Matches | Applied::Unreadable => None,
+        };
+        Self {
+            matches: applied == Applied::Matches,
+            is_unreadable: applied == Applied::Unreadable,
+            fails_at,
+        }
+    }
+}
+
+/// The cursor of the list of events from which a trial continues that has ended before this event.
+pub(super) fn cursor_at(event: &EventSummary) -> String {
+    event.position.saturating_add(1).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, time::Duration};
+
+    use super::*;
+    use crate::{
+        clock::{Random, Timestamp},
+        event::{Headers, NewEvent},
+        outbox::seal,
+    };
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn event(bytes: usize) -> Arc<OutboxEvent> {
+        let new = NewEvent::json("order.paid", &"x".repeat(bytes));
+        let now = Timestamp::from_millis(0);
+        let event = seal(new, None, &Headers::new(), now, &Random::new(|| 1));
+        let event = event.expect("the event is valid");
+        Arc::new(OutboxEvent { position: 1, event })
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn other_tasks_run_while_a_large_payload_is_tried() {
+        let (sender, receiver) = mpsc::channel();
+        let other = tokio::spawn(async move { sender.send(()) });
+        let large = event(FILTERED_INLINE_BYTES);
+        let trying = Trying::begin();
+        let heard = trying.on(large, move |_| receiver.recv_timeout(PATIENCE));
+        assert_eq!(heard.await, Some(Ok(())));
+        other.await.expect("the task ends").expect("it is heard");
+    }
+
+    #[tokio::test]
+    async fn a_trial_begins_no_event_after_its_time() {
+        let trying = Trying {
+            ends_at: Instant::now(),
+        };
+        for bytes in [1, FILTERED_INLINE_BYTES] {
+            assert_eq!(trying.on(event(bytes), |_| ()).await, None);
+        }
+        assert_eq!(Trying::begin().on(event(1), |_| ()).await, Some(()));
+    }
+}

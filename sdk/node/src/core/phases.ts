@@ -1,0 +1,414 @@
+/**
+ * The phases of a request, as its handler sees them. Results of phases are stored with the key, so that
+ * the next owner of the key continues after the last one.
+ */
+import { UsageError } from "./errors.js";
+import { NAME_BYTES_MAX, PHASE_DATA_BYTES_MAX } from "./limits.js";
+import type { LastPhase, Owner, Written } from "./owner.js";
+import { Problem } from "./problem.js";
+import type { Transactional } from "./tx.js";
+
+/**
+ * What a failed call to a provider means: a {@link Problem} is a refusal, after which the call has no
+ * effect; `nothing_happened` is a failure without effect, such as a connection that was never
+ * established; the outcome of any other failure is `unknown`.
+ */
+export type CallFailure = Problem | "nothing_happened" | "unknown";
+
+/** How a provider behaves. */
+export interface CallOptions<Value> {
+  /**
+   * What an error of the call means. By default a {@link Problem} with a status below 500 is a
+   * refusal, and the outcome after any other error is unknown.
+   */
+  outcome?: (error: unknown) => CallFailure;
+  /**
+   * Asks the provider what has become of the key, if the outcome is unknown. Returns `undefined` if
+   * the provider does not know the key; throws a {@link Problem} if it has refused the call.
+   */
+  lookUp?: (key: string, signal: AbortSignal) => Promise<Value | undefined>;
+  /**
+   * Whether the provider recognizes a repeated call by its key; by default true. Otherwise the call is
+   * recorded before it is made, and never repeated: only `lookUp` finds its outcome.
+   */
+  recognizesKeys?: boolean;
+  /**
+   * Whether the provider stores its refusals under the key, so that the refusal of a repeated call is
+   * the outcome of the first one; by default false.
+   */
+  remembersRefusals?: boolean;
+}
+
+/** The phases of a request. They run one after the other. */
+export class Phases<Client extends object> {
+  private point: string | undefined;
+  private readonly results: Map<string, unknown>;
+  /** Whether the last phase was recorded by a program that stores no results. */
+  private isForeign: boolean;
+  private isOpen = false;
+  private cameToNothing = false;
+  private lastPhase: LastPhase<Client> | undefined;
+  /** The steps whose provider keys this owner has requested. */
+  private readonly requested = new Set<string>();
+  /** The steps whose outcome is unknown. */
+  private readonly unknown = new Set<string>();
+
+  /** The package creates it. */
+  constructor(
+    private readonly owner: Owner<Client>,
+    point: string | undefined,
+    data: unknown,
+  ) {
+    this.point = point;
+    const recorded = typeof data === "object" && data !== null ? Object.entries(data) : [];
+    this.results = new Map(recorded);
+    this.isForeign = point !== undefined && !this.results.has(point);
+    progress.set(this, () => ({
+      isUntouched: !this.isResumed && this.requested.size === 0 && this.point === undefined,
+      cameToNothing: this.cameToNothing,
+      isUnknown: this.unknown.size > 0,
+      last: this.lastPhase as LastPhase<never> | undefined,
+    }));
+  }
+
+  /** The name of the last committed phase, of this attempt or an earlier one. */
+  get recoveryPoint(): string | undefined {
+    return this.point;
+  }
+
+  /** Whether the key had an earlier owner that did not finish. A call of it may still arrive. */
+  get isResumed(): boolean {
+    return this.owner.isResumed;
+  }
+
+  /** Aborts when the handler has lost its key, or its time is over. */
+  get signal(): AbortSignal {
+    return this.owner.signal;
+  }
+
+  /** Whether the key certainly still belongs to this owner, by the clock of this process. */
+  isHeld(): boolean {
+    return this.owner.isHeld();
+  }
+
+  /**
+   * Runs `work` in a transaction, and commits it as the phase `name` with its events and its result. If
+   * the phase was committed before, by this owner or an earlier one, `work` does not run. The result is
+   * returned as JSON returns it: return what a later phase needs, such as an id, and no secrets.
+   *
+   * Call no other system in it. An error rolls it back.
+   */
+  async transaction<Result>(
+    name: string,
+    work: (tx: Transactional<Client>) => Promise<Result>,
+  ): Promise<Result> {
+    this.owner.check();
+    if (this.isRecorded(name)) return this.results.get(name) as Result;
+    return this.commit(name, async (tx, results) => {
+      const result = jsonOf(name, await work(tx));
+      results.set(name, result);
+      return result;
+    });
+  }
+
+  /**
+   * Undoes the committed phase `name` in a transaction, after which it counts as not committed: the
+   * next attempt runs it again.
+   */
+  async undo<Result>(
+    name: string,
+    work: (tx: Transactional<Client>) => Promise<Result>,
+  ): Promise<Result> {
+    this.owner.check();
+    const undone = `${name}${UNDONE}`;
+    return this.commit(undone, async (tx, results) => {
+      const result = await work(tx);
+      results.delete(name);
+      results.set(undone, null);
+      return result;
+    });
+  }
+
+  /**
+   * Calls a provider in the step `step`, under a key that is the same for every attempt. Returns its
+   * result, throws the {@link Problem} of a refusal, or a problem that says that the outcome is unknown.
+   * The key of the request then stays in progress, and a retry finds the outcome out.
+   *
+   * The result is stored with the next phase. Return what the handler needs, and no secrets.
+   */
+  async call<Value>(
+    step: string,
+    run: (key: string, signal: AbortSignal) => Promise<Value>,
+    options: CallOptions<Value> = {},
+  ): Promise<Value> {
+    this.owner.check();
+    if (this.results.has(step)) return this.results.get(step) as Value;
+    const { recognizesKeys = true } = options;
+    const isFirst = !recognizesKeys || (!this.isResumed && !this.requested.has(step));
+    const key = await this.providerKey(step);
+    const mark = `${step}${CALLED}`;
+    if (!recognizesKeys) {
+      if (this.results.has(mark)) return this.lookUp(step, key, options, undefined);
+      await this.commit(mark, (_, results) => Promise.resolve(void results.set(mark, null)));
+    }
+    // Also if the handler does not wait for the call.
+    this.unknown.add(step);
+    let value: Value;
+    try {
+      value = await run(key, this.signal);
+    } catch (error) {
+      this.owner.check();
+      return this.failed(step, key, options, error, isFirst);
+    }
+    return this.succeeded(step, jsonOf(step, value), options);
+  }
+
+  /**
+   * The key for a step at a provider, which is the same for every attempt. It has the form of a UUID.
+   * After it was requested, a failure does not release the key of the request, because the provider may
+   * have received it. `call` requests it.
+   */
+  async providerKey(step: string): Promise<string> {
+    this.requested.add(step);
+    this.cameToNothing = false;
+    return this.owner.providerKey(step);
+  }
+
+  /**
+   * Declares that the request had no effect in any other system, and that no call is under way. If the
+   * handler then fails, the key is released. Rows of committed phases stay: undo them before. A later
+   * phase or call revokes it.
+   *
+   * Returns false, and the key stays in progress, if it had an earlier owner.
+   */
+  nothingHappened(): boolean {
+    this.cameToNothing = !this.isResumed;
+    if (this.cameToNothing) this.unknown.clear();
+    return this.cameToNothing;
+  }
+
+  /**
+   * Opens the last transaction. What is written in it is committed with the response, or rolled back
+   * if the response is a refusal or a failure. It is optional.
+   */
+  async last(): Promise<Transactional<Client>> {
+    this.begin();
+    this.lastPhase = await this.owner.last();
+    return this.lastPhase.tx;
+  }
+
+  private async failed<Value>(
+    step: string,
+    key: string,
+    options: CallOptions<Value>,
+    error: unknown,
+    isFirst: boolean,
+  ): Promise<Value> {
+    const outcome = (options.outcome ?? usualOutcome)(error);
+    const isTrusted = isFirst || options.remembersRefusals === true;
+    if (outcome instanceof Problem && isTrusted) throw this.settled(step, outcome);
+    if (outcome === "nothing_happened" && isFirst) {
+      this.settled(step, undefined);
+      // The mark would forbid the call in the next attempt.
+      if (options.recognizesKeys === false) {
+        await this.undo(`${step}${CALLED}`, () => Promise.resolve());
+      }
+      if (this.requested.size === 1 && !this.hasEffect()) this.nothingHappened();
+      throw nothingDone(step, error);
+    }
+    return this.lookUp(step, key, options, error);
+  }
+
+  /** Asks the provider for the outcome, which otherwise stays unknown. */
+  private async lookUp<Value>(
+    step: string,
+    key: string,
+    options: CallOptions<Value>,
+    cause: unknown,
+  ): Promise<Value> {
+    this.unknown.add(step);
+    let found: Value | undefined;
+    try {
+      found = await options.lookUp?.(key, this.signal);
+    } catch (error) {
+      this.owner.check();
+      const outcome = usualOutcome(error);
+      if (outcome instanceof Problem) throw this.settled(step, outcome);
+      throw outcomeUnknown(step, options, cause ?? error);
+    }
+    if (found === undefined) throw outcomeUnknown(step, options, cause);
+    return this.succeeded(step, jsonOf(step, found), options);
+  }
+
+  private async succeeded<Value>(
+    step: string,
+    value: Value,
+    { recognizesKeys = true }: CallOptions<Value>,
+  ): Promise<Value> {
+    this.settled(step, undefined);
+    if (recognizesKeys) {
+      // Stored with the next phase. Until then, a repeated call returns the same.
+      this.results.set(step, value);
+      return value;
+    }
+    return this.commit(step, (_, results) => {
+      results.set(step, value);
+      return Promise.resolve(value);
+    });
+  }
+
+  /** Records that the outcome of a step is known. */
+  private settled<Value>(step: string, value: Value): Value {
+    this.unknown.delete(step);
+    return value;
+  }
+
+  /** Commits a phase. `work` changes the results, which count once the phase is committed. */
+  private async commit<Result>(
+    name: string,
+    work: (tx: Transactional<Client>, results: Map<string, unknown>) => Promise<Result>,
+  ): Promise<Result> {
+    this.begin();
+    checkName(name);
+    // A phase that fails may have been meant to undo something.
+    this.cameToNothing = false;
+    this.isOpen = true;
+    const results = new Map(this.results);
+    const before = [...results.keys()];
+    try {
+      return await this.owner.phase(
+        name,
+        async (tx): Promise<Written<Result>> => {
+          const written = await work(tx, results);
+          return { result: written, data: dataOf(name, results) };
+        },
+        () => {
+          for (const known of before) if (!results.has(known)) this.results.delete(known);
+          for (const [known, recorded] of results) this.results.set(known, recorded);
+          this.point = name;
+        },
+      );
+    } finally {
+      this.isOpen = false;
+    }
+  }
+
+  /** Checks that a phase can begin. */
+  private begin(): void {
+    this.owner.check();
+    if (this.isOpen) {
+      throw new UsageError("a phase is open: await it before the next phase or call");
+    }
+    if (this.lastPhase) throw new UsageError("the last phase is open: respond");
+  }
+
+  private isRecorded(name: string): boolean {
+    if (this.isForeign) {
+      if (name !== this.point) {
+        throw new UsageError(
+          `the key is at the recovery point ${JSON.stringify(this.point)} of a program that stores ` +
+            `no results of phases, so it is not known whether ${JSON.stringify(name)} was committed: ` +
+            "read phases.recoveryPoint, and continue after it",
+        );
+      }
+      this.isForeign = false;
+      this.results.set(name, null);
+    }
+    return this.results.has(name);
+  }
+
+  /** Whether rows of a committed phase are there. */
+  private hasEffect(): boolean {
+    return this.isForeign || [...this.results.keys()].some((name) => !name.endsWith(UNDONE));
+  }
+}
+
+/** What the end of a request depends on. */
+export interface Progress {
+  /** Whether the key can be released as if it had never been used. */
+  isUntouched: boolean;
+  cameToNothing: boolean;
+  /** Whether the outcome of a call is unknown. */
+  isUnknown: boolean;
+  last: LastPhase<never> | undefined;
+}
+
+/** The progress of each request, which its handler does not see. */
+const progress = new WeakMap<object, () => Progress>();
+
+/** The progress of a request at its end. */
+export function progressOf(phases: Phases<never>): Progress {
+  return (progress.get(phases) as () => Progress)();
+}
+
+/** Ends the name of the phase that precedes a call which is never repeated. */
+const CALLED = " called";
+/** Ends the name of the phase that undoes another one. */
+const UNDONE = " undone";
+
+function usualOutcome(error: unknown): CallFailure {
+  return error instanceof Problem && error.status < 500 ? error : "unknown";
+}
+
+function nothingDone(step: string, cause: unknown): Problem {
+  return new Problem(
+    "DEPENDENCY.unavailable",
+    `the provider of the step "${step}" failed and has done nothing; try again`,
+    { retryAfter: 1, cause },
+  );
+}
+
+function outcomeUnknown<Value>(
+  step: string,
+  { recognizesKeys = true, lookUp }: CallOptions<Value>,
+  cause: unknown,
+): Problem {
+  const what = `the outcome of the step "${step}" is unknown`;
+  if (!recognizesKeys && !lookUp) {
+    const detail = `${what}, and the call is not repeated`;
+    return new Problem("CONFLICT.idempotency.outcome_unknown", detail, { cause });
+  }
+  const detail = `${what}; send the same request again, which finds it out`;
+  return new Problem("DEPENDENCY.timeout", detail, { retryAfter: 1, cause });
+}
+
+function checkName(name: string): void {
+  const bytes = Buffer.byteLength(name);
+  if (bytes < 1 || bytes > NAME_BYTES_MAX) {
+    throw new UsageError(`the name of a phase has 1 to ${NAME_BYTES_MAX} bytes, not ${bytes}`);
+  }
+}
+
+/** A value as a later owner of the key reads it. */
+function jsonOf<Value>(name: string, value: Value): Value {
+  if (!isPlain(value)) {
+    throw new UsageError(
+      `the result of ${JSON.stringify(name)} is stored as JSON, and it is not a plain value: return ` +
+        "only what the handler needs, such as an id, and not the result of a statement or a response",
+    );
+  }
+  return JSON.parse(JSON.stringify(value ?? null)) as Value;
+}
+
+/** Whether JSON has a value, or its class says what JSON has instead. */
+function isPlain(value: unknown): boolean {
+  if (value === null || value === undefined) return true;
+  if (typeof value === "number") return Number.isFinite(value);
+  if (typeof value !== "object") return typeof value === "string" || typeof value === "boolean";
+  if (Array.isArray(value)) return value.every(isPlain);
+  if (typeof (value as { toJSON?: unknown }).toJSON === "function") return true;
+  const prototype: unknown = Object.getPrototypeOf(value);
+  const isObject = prototype === Object.prototype || prototype === null;
+  return isObject && Object.values(value).every(isPlain);
+}
+
+function dataOf(name: string, results: Map<string, unknown>): string {
+  const data = JSON.stringify(Object.fromEntries(results));
+  if (Buffer.byteLength(data) > PHASE_DATA_BYTES_MAX) {
+    throw new UsageError(
+      `with the phase ${JSON.stringify(name)}, the results have more than ${PHASE_DATA_BYTES_MAX} ` +
+        "bytes: return only what the handler needs, such as an id",
+    );
+  }
+  return data;
+}

@@ -1,0 +1,435 @@
+"""The phases of a request, as its handler sees them.
+
+Results of phases are stored with the key, so that the next owner of the key continues after the
+last one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from . import codes
+from .driver import Unit, done, run_blocking
+from .event import json_text
+from .limits import KEY_BYTES_MAX, PHASE_DATA_BYTES_MAX, RETRY_AFTER
+from .owner import Owner
+from .problem import Problem
+from .tx import AsyncTx, BaseTx, Tx
+
+_CALLED = " called"
+"""Ends the name of the phase that precedes a call which is never repeated."""
+_UNDONE = " undone"
+"""Ends the name of the phase that undoes another one."""
+
+
+class CallFailure(Enum):
+    """What an error of a call to a provider means, unless it is a refusal."""
+
+    NOTHING_HAPPENED = "nothing_happened"
+    """The call had no effect, for example because no connection was established."""
+    UNKNOWN = "unknown"
+    """The provider may have executed the call."""
+
+
+Outcome = Callable[[Exception], "Problem | CallFailure"]
+
+
+def usual_outcome(error: Exception) -> Problem | CallFailure:
+    """Return what an error means: a :class:`Problem` below 500 is a refusal."""
+    if isinstance(error, Problem) and error.status < 500:
+        return error
+    return CallFailure.UNKNOWN
+
+
+@dataclass(frozen=True)
+class Provider:
+    """How a provider behaves; see :meth:`AsyncPhases.call`."""
+
+    outcome: Outcome = usual_outcome
+    look_up: Callable[[str], Any] | None = None
+    recognizes_keys: bool = True
+    remembers_refusals: bool = False
+
+
+class BasePhases:
+    """The phases of a request. They run one after the other."""
+
+    def __init__(self, owner: Owner, point: str | None, data: object) -> None:
+        self._owner = owner
+        self._point = point
+        self._results: dict[str, Any] = dict(data) if isinstance(data, dict) else {}
+        # The last phase was recorded by a program that stores no results.
+        self._is_foreign = point is not None and point not in self._results
+        self._is_open = False
+        self._is_used = owner.owned.is_resumed
+        self._came_to_nothing = False
+        self._last_phase: tuple[Unit, BaseTx] | None = None
+        # The steps whose provider keys this owner has requested, and those with an unknown outcome.
+        self._requested: set[str] = set()
+        self._unknown: set[str] = set()
+
+    @property
+    def recovery_point(self) -> str | None:
+        """The name of the last committed phase, of this attempt or an earlier one."""
+        return self._point
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether the key had an earlier owner that did not finish. A call of it may still arrive.
+
+        Every later owner has the key under a higher epoch.
+        """
+        return self._owner.owned.is_resumed
+
+    @property
+    def tenant(self) -> str:
+        """The tenant of the key."""
+        return self._owner.owned.scope[0]
+
+    @property
+    def key(self) -> str:
+        """The idempotency key."""
+        return self._owner.owned.scope[2]
+
+    def is_held(self) -> bool:
+        """Whether the key certainly still belongs to this owner, by the clock of this process."""
+        return self._owner.is_held()
+
+    def nothing_happened(self) -> bool:
+        """Declare that the request had no effect in any other system, and that no call is running.
+
+        If the handler then fails, the key is released. Rows of committed phases stay: undo them
+        before. A later phase or call revokes it. Return ``False``, and the key stays in progress,
+        if it had an earlier owner.
+        """
+        self._came_to_nothing = not self.is_resumed
+        if self._came_to_nothing:
+            self._unknown.clear()
+        return self._came_to_nothing
+
+    async def _transaction(self, name: str, work: Callable[[Any], Any]) -> Any:
+        self._owner.check()
+        if self._is_recorded(name):
+            return self._results[name]
+
+        async def step(tx: Any, results: dict[str, Any]) -> Any:
+            results[name] = _json(await done(work(tx)))
+            return results[name]
+
+        return await self._commit(name, step)
+
+    async def _undo(self, name: str, work: Callable[[Any], Any]) -> Any:
+        self._owner.check()
+        undone = name + _UNDONE
+
+        async def step(tx: Any, results: dict[str, Any]) -> Any:
+            result = await done(work(tx))
+            results.pop(name, None)
+            results[undone] = None
+            return result
+
+        return await self._commit(undone, step)
+
+    async def _call(self, step: str, run: Callable[[str], Any], provider: Provider) -> Any:
+        self._owner.check()
+        if step in self._results:
+            return self._results[step]
+        is_first = not provider.recognizes_keys or not (self.is_resumed or step in self._requested)
+        key = await self._provider_key(step)
+        mark = step + _CALLED
+        if not provider.recognizes_keys:
+            if mark in self._results:
+                return await self._look_up(step, key, provider, None)
+            await self._record(mark, None)
+        # Also if the handler cancels the call.
+        self._unknown.add(step)
+        try:
+            value = await done(run(key))
+        except Exception as error:
+            self._owner.check()
+            return await self._failed(step, key, provider, error, is_first=is_first)
+        return await self._succeeded(step, _json(value), provider)
+
+    async def _failed(
+        self, step: str, key: str, provider: Provider, error: Exception, *, is_first: bool
+    ) -> Any:
+        outcome = provider.outcome(error)
+        if isinstance(outcome, Problem) and (is_first or provider.remembers_refusals):
+            self._unknown.discard(step)
+            raise outcome from (None if outcome is error else error)
+        if outcome is CallFailure.NOTHING_HAPPENED and is_first:
+            if not provider.recognizes_keys:
+                # The mark would forbid the call in the next attempt.
+                await self._undo(step + _CALLED, lambda _: None)
+            if len(self._requested) == 1 and not self._has_effect():
+                self.nothing_happened()
+            detail = f'the provider of the step "{step}" failed and has done nothing; try again'
+            raise Problem(codes.UNAVAILABLE, detail, retry_after=RETRY_AFTER) from error
+        return await self._look_up(step, key, provider, error)
+
+    async def _look_up(
+        self, step: str, key: str, provider: Provider, cause: Exception | None
+    ) -> Any:
+        """Ask the provider for the outcome, which otherwise stays unknown."""
+        self._unknown.add(step)
+        if provider.look_up is None:
+            raise _outcome_unknown(step, provider) from cause
+        try:
+            found = await done(provider.look_up(key))
+        except Exception as error:
+            self._owner.check()
+            outcome = usual_outcome(error)
+            if isinstance(outcome, Problem):
+                self._unknown.discard(step)
+                raise
+            raise _outcome_unknown(step, provider) from (cause or error)
+        if found is None:
+            raise _outcome_unknown(step, provider) from cause
+        return await self._succeeded(step, _json(found), provider)
+
+    async def _succeeded(self, step: str, value: Any, provider: Provider) -> Any:
+        self._unknown.discard(step)
+        if provider.recognizes_keys:
+            # Stored with the next phase. Until then, a repeated call returns the same.
+            self._results[step] = value
+            return value
+        return await self._record(step, value)
+
+    async def _record(self, name: str, value: Any) -> Any:
+        """Commit a phase without rows."""
+
+        async def step(_: Any, results: dict[str, Any]) -> Any:
+            results[name] = value
+            return value
+
+        return await self._commit(name, step)
+
+    async def _provider_key(self, step: str) -> str:
+        self._requested.add(step)
+        self._came_to_nothing = False
+        return await self._owner.provider_key(step)
+
+    async def _last(self) -> Any:
+        self._begin()
+        unit = await self._owner.open()
+        tx = self._tx(unit)
+        self._last_phase = unit, tx
+        return tx
+
+    async def _commit(
+        self, name: str, work: Callable[[Any, dict[str, Any]], Awaitable[Any]]
+    ) -> Any:
+        """Commit a phase. ``work`` changes the results, which count once it is committed."""
+        self._begin()
+        _check_name(name)
+        # A phase that fails may have been meant to undo something.
+        self._came_to_nothing = False
+        self._is_open = True
+        results, before = dict(self._results), set(self._results)
+        try:
+            unit = await self._owner.open()
+            tx = self._tx(unit)
+            try:
+                result = await work(tx, results)
+                data, events = _data(name, results), json.dumps(tx._events)
+            except BaseException:
+                await unit.rollback()
+                raise
+            await self._commit_phase(unit, name, data, events)
+        finally:
+            self._is_open = False
+        # A call that runs beside the phase may have recorded its result meanwhile.
+        for known in before - results.keys():
+            self._results.pop(known, None)
+        self._results.update(results)
+        self._point = name
+        return result
+
+    async def _commit_phase(self, unit: Unit, name: str, data: str, events: str) -> None:
+        # If the handler is cancelled now, the phase may be committed.
+        was_used, self._is_used = self._is_used, True
+        try:
+            await self._owner.commit_phase(unit, name, data, events)
+        except Exception:
+            self._is_used = was_used
+            raise
+
+    def _tx(self, unit: Unit) -> BaseTx:
+        kind = AsyncTx if self._owner.driver.is_async else Tx
+        return kind(unit, self.tenant, self.key)
+
+    def _begin(self) -> None:
+        """Check that a phase can begin."""
+        self._owner.check()
+        if self._is_open:
+            raise RuntimeError("a phase is open: end it before the next phase or call")
+        if self._last_phase is not None:
+            raise RuntimeError("the last phase is open: respond")
+
+    def _is_recorded(self, name: str) -> bool:
+        if self._is_foreign:
+            if name != self._point:
+                raise RuntimeError(
+                    f"the key is at the recovery point {self._point!r} of a program that stores no "
+                    f"results of phases, so it is not known whether {name!r} was committed: read "
+                    "phases.recovery_point, and continue after it"
+                )
+            self._is_foreign = False
+            self._results[name] = None
+        return name in self._results
+
+    def _has_effect(self) -> bool:
+        """Whether rows of a committed phase are there."""
+        return self._is_foreign or any(not name.endswith(_UNDONE) for name in self._results)
+
+    def _is_untouched(self) -> bool:
+        """Whether the key can be released as if it had never been used."""
+        return not self._is_used and not self._requested and self._point is None
+
+
+class AsyncPhases(BasePhases):
+    """The phases of a request, for coroutines."""
+
+    async def transaction(self, name: str, work: Callable[[AsyncTx], Awaitable[Any]]) -> Any:
+        """Run ``work`` in a transaction, and commit it as the phase ``name``.
+
+        Its events and its result are part of the commit. If the phase was committed before, by this
+        owner or an earlier one, ``work`` does not run, and its result is returned. Call no other
+        system in it. An exception rolls it back.
+
+        Args:
+            name: the name of the phase, 1 to 255 bytes.
+            work: receives the transaction. Its result is returned as JSON returns it: return what a
+                later phase needs, and no secrets.
+
+        Raises:
+            FencedError: another owner has the key. Nothing was committed.
+        """
+        return await self._transaction(name, work)
+
+    async def undo(self, name: str, work: Callable[[AsyncTx], Awaitable[Any]]) -> Any:
+        """Undo the committed phase ``name`` in a transaction.
+
+        After it, the phase counts as not committed: the next attempt runs it again.
+        """
+        return await self._undo(name, work)
+
+    async def call(
+        self,
+        step: str,
+        run: Callable[[str], Awaitable[Any]],
+        *,
+        outcome: Outcome = usual_outcome,
+        look_up: Callable[[str], Awaitable[Any]] | None = None,
+        recognizes_keys: bool = True,
+        remembers_refusals: bool = False,
+    ) -> Any:
+        """Call a provider, under a key that is the same for every attempt, and return its result.
+
+        The result is stored with the next phase: return what the handler needs, and no secrets.
+
+        Args:
+            step: the name of the step.
+            run: calls the provider once, with the key that it is passed.
+            outcome: what an exception of ``run`` means: a :class:`Problem` is a refusal. Default: a
+                :class:`Problem` with a status below 500 is a refusal, and the outcome after any
+                other exception is unknown.
+            look_up: asks the provider what has become of the key, if the outcome is unknown. It
+                returns ``None`` if the provider does not know the key, and raises a
+                :class:`Problem` if it has refused the call.
+            recognizes_keys: whether the provider recognizes a repeated call by its key. Otherwise
+                the call is recorded before it is made, and never repeated: only ``look_up`` finds
+                its outcome.
+            remembers_refusals: whether the provider stores its refusals under the key, so that the
+                refusal of a repeated call is the outcome of the first one.
+
+        Raises:
+            Problem: the refusal; or the outcome is unknown. The key then stays in progress, and a
+                retry finds the outcome out.
+        """
+        provider = Provider(outcome, look_up, recognizes_keys, remembers_refusals)
+        return await self._call(step, run, provider)
+
+    async def provider_key(self, step: str) -> str:
+        """Return the key for a step at a provider, which is the same for every attempt.
+
+        It has the form of a UUID. After it was requested, a failure does not release the key of the
+        request, because the provider may have received it. :meth:`call` requests it.
+        """
+        return await self._provider_key(step)
+
+    async def last(self) -> AsyncTx:
+        """Open the last transaction, which is committed with the response.
+
+        If the response is a refusal or a failure, it is rolled back. It is optional.
+        """
+        tx: AsyncTx = await self._last()
+        return tx
+
+
+class Phases(BasePhases):
+    """The phases of a request, for functions that are not coroutines."""
+
+    def transaction(self, name: str, work: Callable[[Tx], Any]) -> Any:
+        """Run and commit a phase; see :meth:`AsyncPhases.transaction`."""
+        return run_blocking(self._transaction(name, work))
+
+    def undo(self, name: str, work: Callable[[Tx], Any]) -> Any:
+        """Undo a committed phase; see :meth:`AsyncPhases.undo`."""
+        return run_blocking(self._undo(name, work))
+
+    def call(
+        self,
+        step: str,
+        run: Callable[[str], Any],
+        *,
+        outcome: Outcome = usual_outcome,
+        look_up: Callable[[str], Any] | None = None,
+        recognizes_keys: bool = True,
+        remembers_refusals: bool = False,
+    ) -> Any:
+        """Call a provider; see :meth:`AsyncPhases.call`."""
+        provider = Provider(outcome, look_up, recognizes_keys, remembers_refusals)
+        return run_blocking(self._call(step, run, provider))
+
+    def provider_key(self, step: str) -> str:
+        """Return the key for a step at a provider; see :meth:`AsyncPhases.provider_key`."""
+        return run_blocking(self._provider_key(step))
+
+    def last(self) -> Tx:
+        """Open the last transaction; see :meth:`AsyncPhases.last`."""
+        tx: Tx = run_blocking(self._last())
+        return tx
+
+
+def _outcome_unknown(step: str, provider: Provider) -> Problem:
+    what = f'the outcome of the step "{step}" is unknown'
+    if not provider.recognizes_keys and provider.look_up is None:
+        return Problem(codes.OUTCOME_UNKNOWN, f"{what}, and the call is not repeated")
+    detail = f"{what}; send the same request again, which finds it out"
+    return Problem(codes.TIMEOUT, detail, retry_after=RETRY_AFTER)
+
+
+def _check_name(name: str) -> None:
+    length = len(name.encode())
+    if not 1 <= length <= KEY_BYTES_MAX:
+        raise ValueError(f"the name of a phase has 1 to {KEY_BYTES_MAX} bytes, not {length}")
+
+
+def _json(value: object) -> Any:
+    """Return a value as a later owner of the key reads it."""
+    return json.loads(json_text(value))
+
+
+def _data(name: str, results: dict[str, Any]) -> str:
+    data = json.dumps(results, separators=(",", ":"), allow_nan=False)
+    if len(data.encode()) > PHASE_DATA_BYTES_MAX:
+        raise ValueError(
+            f"with the phase {name!r}, the results have more than {PHASE_DATA_BYTES_MAX} bytes: "
+            "return only what the handler needs, such as an id"
+        )
+    return data

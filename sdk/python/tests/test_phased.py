@@ -1,0 +1,294 @@
+"""Requests in phases on each driver: results, leases, killed processes, and lost commits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg_pool import ConnectionPool
+
+from hapax import EngineError, FencedError, Problem, codes, phased
+from hapax.core.driver import done, run_blocking
+from hapax.core.owner import EndedError
+
+from .phased_kit import Kit
+from .proxy import Lose, Proxy
+from .services.payment import POINTS, execute, insert, pay, request
+
+
+def test_a_payment_is_made_once_and_replayed(kit: Kit, key: str) -> None:
+    first, second = kit.pay(key), kit.pay(key)
+    assert (first.outcome, second.outcome) == ("stored", "replayed")
+    assert first.response.body == second.response.body == b"ch_1"
+    assert len(kit.provider.calls) == 1
+    assert kit.rows(key) == 2
+    events = kit.db.execute(
+        "SELECT tenant, headers FROM hapax.outbox_event WHERE aggregate_id = %s", [key]
+    ).fetchall()
+    ((tenant, headers),) = events
+    assert tenant == "demo"
+    assert "idempotency_key_hash" in headers
+
+
+def test_the_next_owner_continues_after_the_last_phase(kit: Kit, key: str) -> None:
+    seen: list[Any] = []
+
+    async def handler(phases: Any) -> phased.Response:
+        seen.append((phases.recovery_point, phases.is_resumed))
+
+        async def reserve(tx: Any) -> dict[str, Any]:
+            await insert(tx, key)
+            return {"id": key, "parts": (1, 2)}
+
+        seen.append(await done(phases.transaction("reserved", reserve)))
+        if not phases.is_resumed:
+            raise RuntimeError("the process is in trouble")
+        return phased.Response(201)
+
+    with pytest.raises(RuntimeError, match="in trouble"):
+        kit.run(key, handler)
+    assert kit.column(key, "lease_until <= clock_timestamp()")
+    assert kit.column(key, "owner").startswith("python ")
+    assert kit.run(key, handler).outcome == "stored"
+    order = {"id": key, "parts": [1, 2]}
+    assert seen == [(None, False), order, ("reserved", True), order]
+    assert kit.rows(key) == 1
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg-sync"])
+def test_a_killed_process_leaves_one_charge_after_the_retry(
+    shared: str, key: str, driver: str, point: str
+) -> None:
+    kit = Kit(driver, shared)
+    try:
+        command = [sys.executable, "-m", "tests.services.payment", driver, key, kit.provider.url]
+        killed = subprocess.run(
+            [*command, point],
+            check=False,
+            cwd=Path(__file__).parent.parent,
+            env=os.environ | {"DATABASE_URL": shared},
+        )
+        assert killed.returncode == -9
+        assert kit.column(key, "state") == "in_progress"
+
+        async def handler(phases: Any) -> phased.Response:
+            assert phases.is_resumed
+            await pay(phases, key, kit.provider.url)
+            return phased.Response(201)
+
+        assert kit.run(key, handler, wait=30).outcome == "stored"
+        assert len(kit.provider.charges) == 1
+        assert len(set(kit.provider.calls)) == 1
+        assert kit.rows(key) == 2
+        events = "SELECT count(*) FROM hapax.outbox_event WHERE aggregate_id = %s"
+        assert kit.value(events, key) == 1
+        assert kit.column(key, "epoch") == 2
+    finally:
+        kit.close()
+
+
+def test_a_late_owner_is_fenced_and_receives_the_new_response(kit: Kit, key: str) -> None:
+    fenced: list[BaseException] = []
+
+    async def resumed(phases: Any) -> phased.Response:
+        assert (phases.recovery_point, phases.is_resumed) == ("reserved", True)
+        return phased.Response(201, body=b"of the new owner")
+
+    async def late(phases: Any) -> phased.Response:
+        await done(phases.transaction("reserved", lambda tx: insert(tx, key)))
+        kit.lapse(key)
+        assert (await kit.apart(key, resumed)).outcome == "stored"
+        with pytest.raises(FencedError, match="another process has taken the request over") as info:
+            await done(phases.transaction("late", lambda tx: insert(tx, f"{key} late")))
+        fenced.append(info.value)
+        assert not phases.is_held()
+        return phased.Response(201, body=b"of the late owner")
+
+    result = kit.run(key, late)
+    assert fenced
+    assert (result.outcome, result.response.body) == ("replayed", b"of the new owner")
+    assert kit.rows(key) == 1
+
+
+def test_a_late_owner_without_a_new_response_receives_the_fence(kit: Kit, key: str) -> None:
+    async def late(phases: Any) -> phased.Response:
+        kit.db.execute(
+            "UPDATE hapax.idempotency_key SET epoch = 2, lease_until = 'infinity' WHERE key = %s",
+            [key],
+        )
+        await done(phases.transaction("late", lambda tx: insert(tx, key)))
+        return phased.Response(201)
+
+    with pytest.raises(FencedError):
+        kit.run(key, late, wait=0)
+    assert kit.rows(key) == 0
+    assert kit.column(key, "epoch") == 2
+
+
+def test_the_lease_is_renewed_while_the_handler_runs(kit: Kit, key: str) -> None:
+    async def handler(phases: Any) -> phased.Response:
+        first = kit.column(key, "lease_until")
+        over = "SELECT clock_timestamp() > %s + interval '1 second'"
+        while not kit.value(over, first):
+            await kit.pause()
+        assert not kit.column(key, "lease_until <= clock_timestamp()")
+        assert phases.is_held()
+        return phased.Response(201)
+
+    assert kit.run(key, handler, lease=0.3).outcome == "stored"
+    assert kit.column(key, "epoch") == 1
+
+
+def test_another_request_waits_for_the_owner_and_is_refused(kit: Kit, key: str) -> None:
+    async def other(_: Any) -> phased.Response:
+        raise AssertionError("it ran")
+
+    async def handler(_: Any) -> phased.Response:
+        with pytest.raises(Problem) as info:
+            await kit.apart(key, other, wait=0)
+        assert info.value.code is codes.IN_PROGRESS
+        return phased.Response(201)
+
+    assert kit.run(key, handler).outcome == "stored"
+    with pytest.raises(Problem) as info, ConnectionPool(kit.database, min_size=1) as pool:
+        other_request = {**request(key), "payload": b"[]"}
+        phased.run(pool, lambda _: phased.Response(201), **other_request)
+    assert info.value.code is codes.PAYLOAD_MISMATCH
+
+
+@pytest.mark.parametrize(("status", "count"), [(201, 1), (409, 0), (500, 0)])
+def test_the_last_transaction_is_committed_with_the_response(
+    kit: Kit, key: str, status: int, count: int
+) -> None:
+    async def handler(phases: Any) -> phased.Response:
+        tx = await done(phases.last())
+        await insert(tx, key)
+        await done(tx.emit("order.created", {}, aggregate=("order", key)))
+        return phased.Response(status)
+
+    assert kit.run(key, handler).outcome == ("unstored" if status == 500 else "stored")
+    assert kit.rows(key) == count
+    events = "SELECT count(*) FROM hapax.outbox_event WHERE aggregate_id = %s"
+    assert kit.value(events, key) == count
+
+
+def test_a_phase_that_fails_writes_nothing_and_the_handler_may_go_on(kit: Kit, key: str) -> None:
+    async def divide(tx: Any) -> None:
+        await insert(tx, key)
+        await execute(tx, "SELECT 1 / 0")
+
+    async def swallow(tx: Any) -> None:
+        await insert(tx, key)
+        with pytest.raises(Exception, match="division by zero"):
+            await execute(tx, "SELECT 1 / 0")
+
+    async def end(tx: Any) -> None:
+        await insert(tx, key)
+        await execute(tx, "ROLLBACK")
+
+    async def handler(phases: Any) -> phased.Response:
+        for work in (divide, swallow, end):
+            with pytest.raises(Exception):  # noqa: B017, PT011 - each driver has its own
+                await done(phases.transaction("reserved", work))
+        assert phases.recovery_point is None
+        return phased.Response(201)
+
+    assert kit.run(key, handler).outcome == "stored"
+    assert kit.rows(key) == 0
+
+
+def test_phases_run_one_after_the_other_and_end_with_the_request(kit: Kit, key: str) -> None:
+    kept: list[Any] = []
+
+    async def handler(phases: Any) -> phased.Response:
+        kept.append(phases)
+
+        async def outer(_: Any) -> None:
+            await done(phases.transaction("inner", lambda tx: insert(tx, key)))
+
+        with pytest.raises(RuntimeError, match="a phase is open"):
+            await done(phases.transaction("outer", outer))
+        return phased.Response(201)
+
+    assert kit.run(key, handler).outcome == "stored"
+    with pytest.raises(EndedError):
+        run_blocking(kept[0]._transaction("late", lambda tx: insert(tx, key)))
+
+
+def test_a_recovery_point_of_another_program_is_not_guessed_at(kit: Kit, key: str) -> None:
+    async def fail(phases: Any) -> phased.Response:
+        await done(phases.transaction("charged", lambda tx: insert(tx, key)))
+        raise RuntimeError("later")
+
+    async def reserve(phases: Any) -> phased.Response:
+        await done(phases.transaction("reserved", lambda tx: insert(tx, key)))
+        return phased.Response(201)
+
+    async def go_on(phases: Any) -> phased.Response:
+        await done(phases.transaction("charged", lambda tx: insert(tx, key)))
+        await done(phases.transaction("recorded", lambda tx: insert(tx, f"{key} 2")))
+        return phased.Response(201)
+
+    with pytest.raises(RuntimeError, match="later"):
+        kit.run(key, fail)
+    kit.db.execute("UPDATE hapax.idempotency_key SET recovery_data = NULL WHERE key = %s", [key])
+    with pytest.raises(RuntimeError, match="stores no results of phases"):
+        kit.run(key, reserve)
+    assert kit.run(key, go_on).outcome == "stored"
+    assert kit.rows(key) == 2
+
+
+@pytest.mark.parametrize("lose", [Lose.COMMIT_REQUEST, Lose.COMMIT_RESPONSE])
+@pytest.mark.parametrize("what", ["phase", "response", "last"])
+def test_a_commit_whose_result_is_lost_is_not_guessed_at(
+    kit: Kit, key: str, what: str, lose: Lose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGSSLMODE", "disable")
+    parts = psycopg.conninfo.conninfo_to_dict(kit.database)
+    proxy = Proxy(str(parts["host"]), int(str(parts.get("port", 5432))))
+    url = f"postgres://{parts['user']}@127.0.0.1:{proxy.port}/{parts['dbname']}"
+    losing = [lose]
+
+    def lose_next() -> None:
+        if losing:
+            proxy.lose(losing.pop())
+
+    async def handler(phases: Any) -> phased.Response:
+        async def reserve(tx: Any) -> None:
+            await insert(tx, key)
+            if what == "phase":
+                lose_next()
+
+        await done(phases.transaction("reserved", reserve))
+        if what == "last":
+            await insert(await done(phases.last()), f"{key} 2")
+        if what != "phase":
+            lose_next()
+        return phased.Response(201)
+
+    is_gone = what == "phase" or (what == "last" and lose is Lose.COMMIT_REQUEST)
+    if is_gone:
+        with pytest.raises(Problem) as info:
+            kit.run(key, handler, url)
+        assert info.value.code is codes.UNAVAILABLE
+    else:
+        assert kit.run(key, handler, url).outcome == "stored"
+    assert proxy.lost == 1
+    proxy.close()
+    assert kit.run(key, handler).response.status == 201
+    assert kit.rows(key) == (2 if what == "last" else 1)
+
+
+def test_an_engine_of_the_other_kind_is_refused(database: str) -> None:
+    with (
+        ConnectionPool(database, min_size=1) as pool,
+        pytest.raises(EngineError, match="run_async needs an asynchronous engine"),
+    ):
+        asyncio.run(phased.run_async(pool, lambda _: phased.Response(201), **request("k")))  # type: ignore[arg-type,return-value]

@@ -1,0 +1,306 @@
+"""Calls of a provider: one key for all attempts, refusals, and outcomes that are unknown."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+
+from hapax import CallFailure, Problem, codes, phased
+from hapax.core.driver import done
+
+from .phased_kit import Kit
+from .provider import DECLINED, charge, find
+from .services.payment import execute, insert, pay
+
+UUID_V8 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+
+def refused(kit: Kit, key: str, code: codes.Code, **how: Any) -> Problem:
+    """Pay, and return the problem."""
+    with pytest.raises(Problem) as info:
+        kit.pay(key, **how)
+    assert info.value.code is code
+    return info.value
+
+
+def test_every_owner_calls_the_provider_under_the_same_key(kit: Kit, key: str) -> None:
+    kit.provider.decide = lambda _: "lost"
+    assert refused(kit, key, codes.TIMEOUT).status == 504
+    assert kit.column(key, "lease_until <= clock_timestamp()")
+    assert kit.pay(key).outcome == "stored"
+    first, second = kit.provider.calls
+    assert first == second
+    assert UUID_V8.fullmatch(first)
+    assert len(kit.provider.charges) == 1
+    assert kit.rows(key) == 2
+
+
+def test_the_result_of_a_call_is_stored_with_the_next_phase(kit: Kit, key: str) -> None:
+    async def fail(phases: Any) -> phased.Response:
+        await pay(phases, key, kit.provider.url)
+        raise RuntimeError("later")
+
+    with pytest.raises(RuntimeError, match="later"):
+        kit.run(key, fail)
+    assert kit.column(key, "recovery_data") == {
+        "reserved": None,
+        "charge": {"id": "ch_1"},
+        "charged": None,
+    }
+    assert kit.pay(key).outcome == "stored"
+    assert len(kit.provider.calls) == 1
+    assert kit.rows(key) == 2
+
+
+def test_a_refusal_is_stored_and_an_undone_phase_leaves_nothing(kit: Kit, key: str) -> None:
+    kit.provider.decide = lambda _: "decline"
+
+    async def give_back(tx: Any) -> None:
+        await execute(tx, f"DELETE FROM shop_order WHERE item = '{key} reserved'")
+
+    async def handler(phases: Any) -> phased.Response:
+        try:
+            await pay(phases, key, kit.provider.url)
+        except Problem as problem:
+            assert problem.code is DECLINED
+            await done(phases.undo("reserved", give_back))
+            raise
+        return phased.Response(201)
+
+    first, second = kit.run(key, handler), kit.run(key, handler)
+    assert (first.outcome, second.outcome) == ("stored", "replayed")
+    assert first.response.status == 402
+    assert first.response.body == second.response.body
+    assert kit.rows(key) == 0
+
+
+def test_a_phase_that_was_undone_runs_again(kit: Kit, key: str) -> None:
+    async def remove(tx: Any) -> None:
+        await execute(tx, f"DELETE FROM shop_order WHERE item = '{key}'")
+
+    async def handler(phases: Any) -> phased.Response:
+        await done(phases.transaction("reserved", lambda tx: insert(tx, key)))
+        if not phases.is_resumed:
+            await done(phases.undo("reserved", remove))
+            raise RuntimeError("later")
+        return phased.Response(201)
+
+    with pytest.raises(RuntimeError, match="later"):
+        kit.run(key, handler)
+    assert kit.rows(key) == 0
+    assert kit.run(key, handler).outcome == "stored"
+    assert kit.rows(key) == 1
+
+
+def lose_first_owner(kit: Kit, key: str) -> None:
+    """Let an owner end of whose call nothing is known."""
+
+    async def handler(phases: Any) -> phased.Response:
+        await done(phases.provider_key("charge"))
+        raise RuntimeError("the process is in trouble")
+
+    with pytest.raises(RuntimeError, match="in trouble"):
+        kit.run(key, handler)
+
+
+def test_the_refusal_of_a_repeated_call_is_not_trusted(kit: Kit, key: str) -> None:
+    lose_first_owner(kit, key)
+    kit.provider.decide = lambda _: "decline"
+    refused(kit, key, codes.TIMEOUT)
+    assert kit.column(key, "state") == "in_progress"
+
+    async def look_up(asked: str) -> Any:
+        return find(kit.provider.url, asked)
+
+    # The provider does not know the key, but an earlier call may still arrive.
+    refused(kit, key, codes.TIMEOUT, look_up=look_up)
+    result = kit.pay(key, remembers_refusals=True)
+    assert (result.outcome, result.response.status) == ("stored", 402)
+
+
+def test_a_look_up_finds_the_outcome_of_a_call_that_was_lost(kit: Kit, key: str) -> None:
+    kit.provider.decide = lambda _: "lost"
+
+    async def look_up(asked: str) -> Any:
+        return find(kit.provider.url, asked)
+
+    assert kit.pay(key, look_up=look_up).outcome == "stored"
+    assert len(kit.provider.calls) == 1
+
+
+def test_no_error_is_stored_while_an_outcome_is_unknown(kit: Kit, key: str) -> None:
+    kit.provider.decide = lambda _: "fail"
+
+    async def handler(phases: Any) -> phased.Response:
+        async def call(asked: str) -> Any:
+            return charge(kit.provider.url, asked)
+
+        with pytest.raises(Problem):
+            await done(phases.call("charge", call))
+        raise Problem(codes.CONFLICT, "the handler gives up")
+
+    with pytest.raises(Problem) as info:
+        kit.run(key, handler)
+    assert info.value.code is codes.CONFLICT
+    assert kit.column(key, "state") == "in_progress"
+    assert kit.column(key, "lease_until <= clock_timestamp()")
+
+
+def test_a_call_that_is_cancelled_is_unknown(shared: str, key: str) -> None:
+    kit = Kit("psycopg", shared)
+
+    async def handler(phases: Any) -> phased.Response:
+        async def call(_: str) -> None:
+            await asyncio.Event().wait()
+
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(phases.call("charge", call), 0.1)
+        raise Problem(codes.CONFLICT, "the handler gives up")
+
+    try:
+        with pytest.raises(Problem):
+            kit.run(key, handler)
+        assert kit.column(key, "state") == "in_progress"
+    finally:
+        kit.close()
+
+
+def test_a_call_did_nothing_if_the_handler_finds_that_out(kit: Kit, key: str) -> None:
+    kit.provider.decide = lambda _: "fail"
+
+    async def handler(phases: Any) -> phased.Response:
+        async def call(asked: str) -> Any:
+            return charge(kit.provider.url, asked)
+
+        with pytest.raises(Problem):
+            await done(phases.call("charge", call))
+        assert phases.nothing_happened()
+        raise Problem(codes.UNAVAILABLE, "the provider failed")
+
+    with pytest.raises(Problem):
+        kit.run(key, handler)
+    assert kit.column(key, "state") is None
+
+
+def test_a_provider_that_recognizes_no_keys_is_never_called_twice(kit: Kit, key: str) -> None:
+    kit.provider.decide = lambda _: "lost"
+    for _ in range(2):
+        refused(kit, key, codes.OUTCOME_UNKNOWN, recognizes_keys=False)
+        assert kit.column(key, "state") == "in_progress"
+        assert kit.column(key, "recovery_point") == "charge called"
+
+    async def look_up(asked: str) -> Any:
+        return find(kit.provider.url, asked)
+
+    assert kit.pay(key, recognizes_keys=False, look_up=look_up).outcome == "stored"
+    assert len(kit.provider.calls) == 1
+    assert kit.rows(key) == 2
+
+
+def test_the_result_of_a_call_that_is_not_repeated_is_committed_at_once(kit: Kit, key: str) -> None:
+    async def fail(phases: Any) -> phased.Response:
+        async def call(asked: str) -> Any:
+            return charge(kit.provider.url, asked)
+
+        await done(phases.call("charge", call, recognizes_keys=False))
+        raise RuntimeError("later")
+
+    with pytest.raises(RuntimeError, match="later"):
+        kit.run(key, fail)
+    assert kit.column(key, "recovery_point") == "charge"
+    assert kit.pay(key, recognizes_keys=False).outcome == "stored"
+    assert len(kit.provider.calls) == 1
+
+
+@pytest.mark.parametrize("recognizes_keys", [True, False])
+@pytest.mark.parametrize("reserves", [False, True])
+def test_a_call_that_did_nothing_releases_a_key_without_phases(
+    kit: Kit, key: str, reserves: bool, recognizes_keys: bool
+) -> None:
+    async def dead(asked: str) -> Any:
+        return charge("http://127.0.0.1:1", asked)
+
+    async def handler(phases: Any) -> phased.Response:
+        if reserves:
+            await done(phases.transaction("reserved", lambda tx: insert(tx, key)))
+        await done(
+            phases.call(
+                "charge",
+                dead,
+                outcome=lambda _: CallFailure.NOTHING_HAPPENED,
+                recognizes_keys=recognizes_keys,
+            )
+        )
+        return phased.Response(201)
+
+    with pytest.raises(Problem) as info:
+        kit.run(key, handler)
+    assert info.value.code is codes.UNAVAILABLE
+    assert kit.column(key, "state") == ("in_progress" if reserves else None)
+
+    async def again(phases: Any) -> phased.Response:
+        async def call(asked: str) -> Any:
+            return charge(kit.provider.url, asked)
+
+        await done(phases.call("charge", call, recognizes_keys=recognizes_keys))
+        return phased.Response(201)
+
+    assert kit.run(key, again).outcome == "stored"
+    assert len(kit.provider.calls) == 1
+
+
+def test_a_call_that_did_nothing_does_not_release_the_key_of_another(kit: Kit, key: str) -> None:
+    kit.provider.decide = lambda _: "lost"
+
+    async def handler(phases: Any) -> phased.Response:
+        async def call(asked: str) -> Any:
+            return charge(kit.provider.url, asked)
+
+        async def fail(_: str) -> None:
+            raise RuntimeError("refused")
+
+        with pytest.raises(Problem):
+            await done(phases.call("charge", call))
+        nothing = CallFailure.NOTHING_HAPPENED
+        await done(phases.call("notify", fail, outcome=lambda _: nothing))
+        return phased.Response(201)
+
+    with pytest.raises(Problem) as info:
+        kit.run(key, handler)
+    assert info.value.code is codes.UNAVAILABLE
+    assert kit.column(key, "state") == "in_progress"
+
+
+def test_nothing_happened_is_the_first_owners_to_say(kit: Kit, key: str) -> None:
+    said: list[bool] = []
+
+    async def handler(phases: Any) -> phased.Response:
+        await done(phases.provider_key("charge"))
+        said.append(phases.nothing_happened())
+        raise RuntimeError("the provider is down")
+
+    with pytest.raises(RuntimeError, match="is down"):
+        kit.run(key, handler)
+    assert kit.column(key, "state") is None
+    lose_first_owner(kit, key)
+    with pytest.raises(RuntimeError, match="is down"):
+        kit.run(key, handler)
+    assert kit.column(key, "state") == "in_progress"
+    assert said == [True, False]
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_a_mistake_of_the_client_releases_a_key_that_was_not_used(
+    kit: Kit, key: str, is_used: bool
+) -> None:
+    async def handler(phases: Any) -> phased.Response:
+        if is_used:
+            await done(phases.provider_key("charge"))
+        raise Problem(codes.MEMBER_INVALID, "not this amount", member="amount")
+
+    with pytest.raises(Problem):
+        kit.run(key, handler)
+    assert kit.column(key, "state") == ("in_progress" if is_used else None)
