@@ -122,9 +122,14 @@ fn test_embedded(steps: &mut Steps) -> anyhow::Result<()> {
 
 fn run_tests(steps: &mut Steps, root: &Path, long: bool) -> anyhow::Result<()> {
     build_all(steps, root)?;
-    steps.run("walkthrough", || walkthrough::walk(root))?;
     let server = postgres::for_tests()?;
-    sdk::check(steps, root, server.as_ref())?;
+    // The tests of the packages mostly wait: for pip, for processes that start, and for locks.
+    meanwhile(
+        steps,
+        "sdk",
+        || sdk::check(root, server.as_ref()),
+        |steps| steps.run("walkthrough", || walkthrough::walk(root)),
+    )?;
     if let Some(server) = &server {
         server.stock(&packages::target()?.join("debug/hapax"))?;
     }

@@ -1,7 +1,10 @@
 """Payments in phases with FastAPI: a service that is killed, and what is special about FastAPI."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import httpx
@@ -9,10 +12,11 @@ import psycopg
 import pytest
 from fastapi import Depends, FastAPI, HTTPException
 from fastapi.testclient import TestClient
-from psycopg_pool import ConnectionPool
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+from pydantic import BaseModel
 
 from hapax import Problem
-from hapax.fastapi import Hapax, Phases, Tx
+from hapax.fastapi import AsyncPhases, AsyncTx, Hapax, Phases, Tx
 
 from .conftest import Service, until
 from .provider import DECLINED, Provider, charge
@@ -146,3 +150,53 @@ def test_a_refusal_is_stored_and_a_mistake_is_not(
 ) -> None:
     assert post(client, amount, key).status_code == status
     assert state(shared, key) == kept
+
+
+class Payment(BaseModel):
+    amount: int
+
+
+class Charging:
+    """The provider of the README."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+
+    async def charge(self, payment: Payment, *, idempotency_key: str) -> dict[str, int]:
+        self.keys.append(idempotency_key)
+        return {"charged": payment.amount}
+
+
+async def record(tx: AsyncTx, charged: dict[str, int]) -> None:
+    statement = "INSERT INTO ledger_entry VALUES ('readme', %s)"
+    await tx.connection.execute(statement, [charged["charged"]])
+
+
+def test_the_handler_of_the_readme_pays_once(shared: str, key: str) -> None:
+    readme = (Path(__file__).parent.parent / "README.md").read_text()
+    section = readme.split("## Call another system\n")[1].split("\n## ")[0]
+    (handler,) = re.findall(r"^```python\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+    pool = AsyncConnectionPool(shared, min_size=1, max_size=2, open=False)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with pool:
+            yield
+
+    app = FastAPI(lifespan=lifespan)
+    hapax, provider = Hapax(pool, tenant="demo"), Charging()
+    hapax.install(app)
+    names = {"app": app, "hapax": hapax, "provider": provider, "record": record}
+    types = {"Annotated": Annotated, "AsyncPhases": AsyncPhases, "Depends": Depends}
+    exec(handler, names | types | {"Payment": Payment})
+    with TestClient(app) as client:
+        headers = {"Idempotency-Key": key}
+        answers = [
+            client.post("/payments", headers=headers, json={"amount": 7}) for _ in range(2)
+        ]
+    assert [it.status_code for it in answers] == [201, 201], answers[0].text
+    assert [it.json() for it in answers] == [{"charged": 7}] * 2
+    assert len(provider.keys) == 1
+    with psycopg.connect(shared) as connection:
+        rows = connection.execute("SELECT amount FROM ledger_entry WHERE message_id = 'readme'")
+        assert rows.fetchall() == [(7,)]

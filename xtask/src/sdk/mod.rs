@@ -85,7 +85,7 @@ pub(crate) fn sdk(steps: &mut Steps, root: &Path, arguments: &[String]) -> anyho
     steps.call("build", "cargo build --package hapax-server")?;
     steps.run("archives", || install(root))?;
     let server = postgres::for_tests()?;
-    check(steps, root, server.as_ref())?;
+    steps.run("checks", || check(root, server.as_ref()))?;
     let environment = postgres::environment(server.as_ref());
     steps.run("suite", || call_with(&suite(is_whole), &environment))
 }
@@ -103,13 +103,11 @@ pub(crate) fn install(root: &Path) -> anyhow::Result<()> {
 /// Runs the linters and the tests of both packages, which [`install`] has packed.
 ///
 /// The databases of the server must not contain the tables of Hapax yet.
-pub(crate) fn check(steps: &mut Steps, root: &Path, server: Option<&Server>) -> anyhow::Result<()> {
+pub(crate) fn check(root: &Path, server: Option<&Server>) -> anyhow::Result<()> {
     let folders = Folders::new(root)?;
     let database = server.map(Server::url).or_else(named_server);
-    steps.run("sdk/node", || node::check(&folders, database.as_deref()))?;
-    steps.run("sdk/python", || {
-        python::check(&folders, database.as_deref())
-    })
+    node::check(&folders, database.as_deref()).context("sdk/node")?;
+    python::check(&folders, database.as_deref()).context("sdk/python")
 }
 
 /// The server that the environment names. By default the tests of the packages use the one on the
