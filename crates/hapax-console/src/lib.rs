@@ -54,7 +54,7 @@ use axum::{Router, middleware};
 use hapax::{
     Clock,
     admin::{Admin, Configured, DestinationIndex, EndpointOperations},
-    limits::{ENDPOINT_TESTS, ENDPOINT_WAITING},
+    limits::{ENDPOINT_TESTS, ENDPOINT_WAITING, TRIALS},
     mask::Mask,
     places::Places,
 };
@@ -154,6 +154,8 @@ struct Inner {
     tests: Semaphore,
     /// Limits the test events that are sent to endpoints at the same time.
     endpoint_tests: Places,
+    /// Limits the trials of the settings of endpoints that run at the same time.
+    trials: Places,
     live: Arc<Semaphore>,
     closing: watch::Sender<bool>,
 }
@@ -244,6 +246,7 @@ impl Console {
             has_catalogue,
             tests: Semaphore::new(TESTS_MAX),
             endpoint_tests: Places::new(ENDPOINT_TESTS),
+            trials: Places::new(TRIALS),
             live: Arc::new(Semaphore::new(live_max)),
             closing: watch::Sender::new(false),
         }))

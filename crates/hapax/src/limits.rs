@@ -148,6 +148,9 @@ pub const MAPPED_BYTES_MAX: usize = 256 * 1024;
 pub const MAPPING_TRIAL_EVENTS: usize = 20;
 /// Maximum number of stored events on which the settings of an endpoint are tried at once.
 pub const ENDPOINT_TRIAL_EVENTS: usize = 50;
+/// Maximum number of trials that the admin API of a process runs at the same time, and its console, and its
+/// portal: for one tenant, and in all. Each may keep a core busy for [`FILTER_TRIAL`].
+pub const TRIALS: (usize, usize) = (2, 8);
 /// Maximum size of the file of an event catalogue in bytes. It is read whole, once at the start.
 pub const CATALOGUE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Maximum number of event types of a catalogue. The public page lists all of them.
@@ -404,8 +407,7 @@ pub const ENDPOINTS_PER_TENANT_MAX: u32 = 10_000;
 pub const ENDPOINT_URL_BYTES_MAX: usize = 2_048;
 /// Maximum length of an endpoint's description in bytes.
 pub const ENDPOINT_DESCRIPTION_BYTES_MAX: usize = 1_024;
-/// Maximum number of patterns of event types of an endpoint. Each event of the tenant is compared with
-/// all.
+/// Maximum number of patterns of event types of an endpoint. Each event of the tenant is compared with all.
 pub const ENDPOINT_PATTERNS: usize = 32;
 /// Maximum time for which the previous secret of an endpoint signs after a rotation.
 pub const ENDPOINT_OVERLAP_MAX: Duration = Duration::from_hours(30 * 24);
@@ -435,13 +437,11 @@ pub const ENDPOINT_SLOW_FAILURES: u32 = 5;
 pub const ENDPOINT_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 /// Default maximum number of deliveries that wait for one endpoint. Each has a copy of its event.
 pub const ENDPOINT_WAITING: u32 = 100_000;
-/// Maximum of the configured limit of deliveries that wait for one endpoint. They are counted
-/// regularly.
+/// Maximum of the configured limit of deliveries that wait for one endpoint. They are counted regularly.
 pub const ENDPOINT_WAITING_MAX: u32 = 10_000_000;
 /// Maximum number of deliveries that one statement ends because too many wait for their endpoints.
 pub const ENDPOINT_DROPPED: usize = 10_000;
-/// Default number of consecutive failures before an endpoint is disabled: more than one event has
-/// attempts.
+/// Default number of consecutive failures before an endpoint is disabled: more than one event has attempts.
 pub const ENDPOINT_DISABLE_FAILURES: u32 = 20;
 /// Number of spans of time that the failures of an endpoint have to be spread over before it is disabled.
 /// A clock that jumps forward makes one of them.

@@ -1,4 +1,4 @@
-//! Places for what takes long, such as test events in flight, in the memory of one process.
+//! Places for what takes long, such as test events in flight and trials, in the memory of one process.
 //!
 //! They are bounded for each tenant, so that one whose servers do not respond leaves places to the others,
 //! and for the process.

@@ -48,6 +48,10 @@ pub(crate) async fn run(
     Path(id): Path<String>,
 ) -> Shown {
     let endpoint = endpoint_of(&console, &page_request, &id).await?;
+    let Some(_place) = console.0.trials.take(&endpoint.tenant) else {
+        let why = "other trials are running for the tenant: wait until one has ended";
+        return Err(Trouble::late(&why));
+    };
     let settings = Settings::read(&page_request.fields);
     let types = settings.types.split_whitespace();
     let types: Vec<_> = types.map(str::to_owned).collect();

@@ -23,7 +23,7 @@ use hapax::{
     Clock,
     admin::{Admin, EndpointOperations},
     buckets::Buckets,
-    limits::ENDPOINT_TESTS,
+    limits::{ENDPOINT_TESTS, TRIALS},
     mask::Mask,
     places::Places,
 };
@@ -111,6 +111,7 @@ struct Inner {
     forms: Buckets,
     loads: Buckets,
     tests: Places,
+    trials: Places,
 }
 
 /// The event types that the portal offers and describes.
@@ -209,6 +210,7 @@ impl Portal {
             forms: buckets(PORTAL_FORMS),
             loads: buckets(PORTAL_PAGES),
             tests: Places::new(ENDPOINT_TESTS),
+            trials: Places::new(TRIALS),
         })))
     }
 

@@ -1,6 +1,7 @@
 //! Tests of the pages of endpoints: secrets are not shown, an action applies to what its page showed,
 //! and a test event is sent once.
 
+use futures_util::future::join_all;
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -153,6 +154,34 @@ async fn the_settings_of_an_endpoint_are_tried_and_the_bodies_are_masked_text() 
     let seal = form_of(&alice.get(path).await);
     let other = alice.post("/console/endpoints/ep_globex/try", &seal).await;
     assert_eq!(other.status, 404, "{}", other.text());
+}
+
+#[tokio::test]
+async fn a_third_trial_of_a_tenant_at_the_same_time_is_refused() {
+    const LARGE: &str = "
+        INSERT INTO hapax.outbox_event (event_id, type, tenant, payload, headers, created_at)
+        SELECT gen_random_uuid(), 'order.created', 'acme', $1::text, '{}', now()
+        FROM generate_series(1, 20)";
+    let scene = Scene::with_tokens().await;
+    let ops = scene.sign_in(OPERATOR).await;
+    let members: Vec<_> = (0..70_000).map(|at| format!("\"zz{at}\":1")).collect();
+    let payload = format!("{{{}}}", members.join(","));
+    scene.client.execute(LARGE, &[&payload]).await.unwrap();
+    let own = "/console/endpoints/ep_orders/try";
+    let other = "/console/endpoints/ep_globex/try";
+    let seal = form_of(&ops.get(own).await);
+    let filter = utf8_percent_encode(r#"{"/zz1": 1}"#, NON_ALPHANUMERIC);
+    let form = format!("{seal}&types=*&filter={filter}");
+    // The refusal takes much less time than the trials.
+    let tried = [own, own, own, other].map(|path| ops.post(path, &form));
+    let tried = join_all(tried).await;
+    let mut statuses: Vec<_> = tried.iter().map(|it| it.status).collect();
+    statuses[..3].sort_unstable();
+    assert_eq!(statuses, [200, 200, 409, 200]);
+    let refused = tried.iter().find(|it| it.status == 409).unwrap();
+    let page = refused.text();
+    assert!(page.contains("Other trials are running"), "{page}");
+    assert_eq!(ops.post(own, &seal).await.status, 200);
 }
 
 #[tokio::test]

@@ -1,12 +1,15 @@
 //! `/admin/v1/endpoints/try`: tries the settings of an endpoint on stored events before an endpoint has
 //! them.
 
+use std::time::Duration;
+
 use axum::extract::State;
 use hapax::{
-    admin::{AdminError, EndpointTrial, TryEndpoint, try_endpoint},
-    limits::ENDPOINT_TRIAL_EVENTS,
+    admin::{AdminError, EndpointTrial, TryEndpoint, check_endpoint_tenant, try_endpoint},
+    limits::{ENDPOINT_TRIAL_EVENTS, TRIALS},
+    places::Place,
 };
-use hapax_http::{Json, Problem};
+use hapax_http::{Json, Problem, problem::RATE_LIMIT};
 use hapax_sinks::settings::JsonSetting;
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -36,17 +39,21 @@ pub(super) struct EndpointTry {
 
 /// Tries types, filter and mapping of an endpoint on stored events of its tenant, the newest first. Returns
 /// for each whether it matches, and what the mapping makes of it. Nothing is sent or changed. After ten
-/// seconds, or 1 MiB of bodies, the result so far is returned.
+/// seconds, or 1 MiB of bodies, the result so far is returned. A process runs two trials at the same time for
+/// one tenant, and eight in all.
 #[utoipa::path(post, path = "/admin/v1/endpoints/try", tag = "endpoints",
     request_body = EndpointTry,
     responses((status = 200, body = EndpointTrial), (status = 400, body = Problem),
-        (status = 404, body = Problem)))]
+        (status = 404, body = Problem), (status = 429, body = Problem)))]
 pub(super) async fn run(
     State(admin): State<AdminApi>,
     caller: Caller,
     Json(body): Json<EndpointTry>,
 ) -> Result<Json<EndpointTrial>, Problem> {
     let tenant = tenant_of(&caller.actor, body.tenant)?;
+    // A caller takes no place of another tenant.
+    check_endpoint_tenant(&caller.actor, &tenant)?;
+    let _place = admin.trial_place(&tenant)?;
     let filter = body.filter.map(|it| it.text());
     let mapping = body.mapping.map(|it| it.text());
     let ask = TryEndpoint {
@@ -60,6 +67,22 @@ pub(super) async fn run(
     };
     let trial = try_endpoint(admin.store(), &caller.actor, &ask).await?;
     Ok(Json(trial))
+}
+
+impl AdminApi {
+    /// A place for a trial on the events of a tenant. Trials on those of all tenants share the places of the
+    /// empty name, which no tenant has.
+    pub(super) fn trial_place(&self, tenant: &str) -> Result<Place<'_>, Problem> {
+        self.0.trials.take(tenant).ok_or_else(|| {
+            let (of_tenant, all) = TRIALS;
+            let busy = format!(
+                "{of_tenant} trials are running for the tenant, or {all} in all: wait until one has ended"
+            );
+            Problem::new(RATE_LIMIT)
+                .detail(busy)
+                .retry_after(Duration::from_secs(1))
+        })
+    }
 }
 
 /// The number of events of a trial.

@@ -3,6 +3,7 @@
 use axum::extract::State;
 use hapax::{
     admin::{AdminError, FilterTrial, try_filter},
+    key::Tenant,
     limits::FILTER_TRIAL_EVENTS,
 };
 use hapax_http::{Json, Problem};
@@ -26,10 +27,12 @@ pub(super) struct Try {
 }
 
 /// Tries a filter on stored events, the newest first, and returns for each whether it matches.
-/// Nothing is changed. After ten seconds the result so far is returned.
+/// Nothing is changed. After ten seconds the result so far is returned. A process runs two trials at the same
+/// time for one tenant, and eight in all.
 #[utoipa::path(post, path = "/admin/v1/filters/try", tag = "destinations",
     request_body = Try,
-    responses((status = 200, body = FilterTrial), (status = 400, body = Problem)))]
+    responses((status = 200, body = FilterTrial), (status = 400, body = Problem),
+        (status = 429, body = Problem)))]
 pub(super) async fn run(
     State(admin): State<AdminApi>,
     caller: Caller,
@@ -39,6 +42,10 @@ pub(super) async fn run(
     let (events, before) = (body.events.of_events()?, body.events.before.as_deref());
     let limit = limit(&body.events)?;
     let (store, actor) = (admin.store(), &caller.actor);
+    // A caller takes no place of another tenant.
+    let selected = events.tenant.as_ref().map(Tenant::as_str);
+    let tenant = actor.tenant().or(selected);
+    let _place = admin.trial_place(tenant.unwrap_or_default())?;
     let trial = try_filter(store, actor, &filter, &events, before, limit).await?;
     Ok(Json(trial))
 }

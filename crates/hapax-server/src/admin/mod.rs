@@ -46,7 +46,7 @@ use axum::{
 use hapax::{
     Random,
     admin::{Admin, DestinationIndex, EndpointOperations},
-    limits::ENDPOINT_TESTS,
+    limits::{ENDPOINT_TESTS, TRIALS},
     mask::Mask,
     places::Places,
 };
@@ -99,6 +99,8 @@ struct Inner {
     tests: Semaphore,
     /// Limits the test events that are sent to endpoints at the same time.
     endpoint_tests: Places,
+    /// Limits the trials of filters and of the settings of endpoints that run at the same time.
+    trials: Places,
 }
 
 impl AdminApi {
@@ -124,6 +126,7 @@ impl AdminApi {
             mask: Mask::with(&config.admin.mask),
             tests: Semaphore::new(test_event::TESTS_MAX),
             endpoint_tests: Places::new(ENDPOINT_TESTS),
+            trials: Places::new(TRIALS),
         })))
     }
 

@@ -1,6 +1,7 @@
 //! The customer portal of a relay: links, sessions, endpoints, and what is refused.
 
 mod pages;
+mod trials;
 
 use std::fs;
 

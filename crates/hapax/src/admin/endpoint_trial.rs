@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::{
     Actor, Admin, AdminError, EndpointEdit, EventFilter, EventSummary, check_endpoint_tenant,
     mapping_trial::mapped,
-    trying::{Trying, Verdict, cursor_at},
+    trying::{StoredEvents, Verdict, try_each},
 };
 use crate::{
     clock::Timestamp,
@@ -26,10 +26,8 @@ use crate::{
     relay::Pattern,
 };
 
-/// Number of events that are listed at once. The size is checked after each such page.
+/// Number of events that are listed at once. Each may have a large body.
 const PAGE: usize = 5;
-/// Size of the bodies of a trial in bytes after which it ends. Those of one page may exceed it.
-const BODY_BYTES: usize = 1024 * 1024;
 /// The URL of an endpoint of which only the other settings are checked.
 const NO_URL: &str = "https://trial.example/";
 /// The place of the first condition that does not hold, if it is the patterns of event types.
@@ -114,40 +112,23 @@ pub async fn try_endpoint(
     ask: &TryEndpoint<'_>,
 ) -> Result<EndpointTrial, AdminError> {
     let settings = Arc::new(Settings::read(actor, ask)?);
-    let events = EventFilter {
+    let filter = EventFilter {
         tenant: Some(settings.tenant.clone()),
         ..EventFilter::default()
     };
-    let limit = ask.limit.clamp(1, ENDPOINT_TRIAL_EVENTS);
-    let trying = Trying::begin();
-    let mut bytes = 0;
-    let mut trial = EndpointTrial {
-        next: ask.before.map(ToOwned::to_owned),
-        ..EndpointTrial::default()
+    let events = StoredEvents {
+        filter: &filter,
+        before: ask.before,
+        limit: ask.limit.clamp(1, ENDPOINT_TRIAL_EVENTS),
+        page: PAGE,
     };
-    loop {
-        let page = PAGE.min(limit - trial.items.len());
-        let page = store.events(actor, &events, trial.next.as_deref(), page);
-        let page = page.await?;
-        for summary in page.items {
-            // It may have been deleted meanwhile.
-            let Some(event) = store.event_at(actor, summary.position).await? else {
-                continue;
-            };
-            let settings = Arc::clone(&settings);
-            let made = trying.on(event, move |event| settings.make(event));
-            let Some(made) = made.await else {
-                trial.next = Some(cursor_at(&summary));
-                return Ok(trial);
-            };
-            bytes += trial.add(summary, made);
-        }
-        trial.next = page.next;
-        let is_done = trial.next.is_none() || trial.items.len() >= limit || bytes >= BODY_BYTES;
-        if is_done || trying.is_over() {
-            return Ok(trial);
-        }
-    }
+    let work = move |event: &Event| settings.make(event);
+    let mut trial = EndpointTrial::default();
+    let next = try_each(store, actor, events, work, |summary, made| {
+        trial.add(summary, made)
+    });
+    let next = next.await?;
+    Ok(EndpointTrial { next, ..trial })
 }
 
 /// Settings of an endpoint, compiled.

@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::{
     Actor, Admin, AdminError, EventFilter, EventSummary,
-    trying::{Trying, Verdict, cursor_at},
+    trying::{StoredEvents, Verdict, try_each},
 };
-use crate::{clock::Timestamp, filter::Filter, limits::FILTER_TRIAL_EVENTS};
+use crate::{clock::Timestamp, event::Event, filter::Filter, limits::FILTER_TRIAL_EVENTS};
 
 /// Number of events that are listed at once.
 const PAGE: usize = 50;
@@ -65,35 +65,22 @@ pub async fn try_filter(
     before: Option<&str>,
     limit: usize,
 ) -> Result<FilterTrial, AdminError> {
-    let limit = limit.clamp(1, FILTER_TRIAL_EVENTS);
-    let trying = Trying::begin();
-    let mut trial = FilterTrial {
-        next: before.map(ToOwned::to_owned),
-        ..FilterTrial::default()
+    let events = StoredEvents {
+        filter: events,
+        before,
+        limit: limit.clamp(1, FILTER_TRIAL_EVENTS),
+        page: PAGE,
     };
-    loop {
-        let page = PAGE.min(limit - trial.items.len());
-        let page = store.events(actor, events, trial.next.as_deref(), page);
-        let page = page.await?;
-        for summary in page.items {
-            // It may have been deleted meanwhile.
-            let Some(event) = store.event_at(actor, summary.position).await? else {
-                continue;
-            };
-            let filter = filter.clone();
-            let verdict = trying.on(event, move |event| Verdict::from(filter.apply(event)));
-            let Some(verdict) = verdict.await else {
-                trial.next = Some(cursor_at(&summary));
-                return Ok(trial);
-            };
-            trial.add(summary, verdict);
-        }
-        trial.next = page.next;
-        let is_done = trial.next.is_none() || trial.items.len() >= limit;
-        if is_done || trying.is_over() {
-            return Ok(trial);
-        }
-    }
+    let filter = filter.clone();
+    let work = move |event: &Event| Verdict::from(filter.apply(event));
+    let mut trial = FilterTrial::default();
+    let next = try_each(store, actor, events, work, |summary, verdict| {
+        trial.add(summary, verdict);
+        // The results have no bodies, so only their number is limited.
+        0
+    });
+    let next = next.await?;
+    Ok(FilterTrial { next, ..trial })
 }
 
 impl FilterTrial {

@@ -8,13 +8,28 @@ use std::{future::pending, panic::resume_unwind, sync::Arc};
 
 use tokio::{task::spawn_blocking, time::Instant};
 
-use super::EventSummary;
+use super::{Actor, Admin, AdminError, EventFilter, EventSummary};
 use crate::{
     event::Event,
     filter::Applied,
     limits::{FILTER_TRIAL, FILTERED_INLINE_BYTES},
     outbox::OutboxEvent,
 };
+
+/// Size of the results of a trial in bytes after which it ends. Those of one page may exceed it.
+const RESULT_BYTES: usize = 1024 * 1024;
+
+/// The stored events of a trial.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StoredEvents<'a> {
+    pub(super) filter: &'a EventFilter,
+    /// The cursor from which the trial begins.
+    pub(super) before: Option<&'a str>,
+    /// Maximum number of events.
+    pub(super) limit: usize,
+    /// Number of events that are listed at once. The size of the results is checked after each such page.
+    pub(super) page: usize,
+}
 
 /// A trial that is under way.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +47,46 @@ pub(super) struct Verdict {
     pub(super) fails_at: Option<String>,
 }
 
+/// Applies `work` to stored events, the newest first, and passes each result to `add`, which returns its size
+/// in bytes. Ends after `limit` events, after the time of a trial, or when the results have `RESULT_BYTES`.
+/// Returns the cursor with which the trial continues; `None` after the last event.
+pub(super) async fn try_each<T, W>(
+    store: &dyn Admin,
+    actor: &Actor,
+    events: StoredEvents<'_>,
+    work: W,
+    mut add: impl FnMut(EventSummary, T) -> usize,
+) -> Result<Option<String>, AdminError>
+where
+    T: Send + 'static,
+    W: Fn(&Event) -> T + Clone + Send + 'static,
+{
+    let trying = Trying::begin();
+    let mut next = events.before.map(ToOwned::to_owned);
+    let (mut tried, mut bytes) = (0, 0);
+    loop {
+        let page = events.page.min(events.limit - tried);
+        let page = store.events(actor, events.filter, next.as_deref(), page);
+        let page = page.await?;
+        for summary in page.items {
+            // It may have been deleted meanwhile.
+            let Some(event) = store.event_at(actor, summary.position).await? else {
+                continue;
+            };
+            let Some(made) = trying.on(event, work.clone()).await else {
+                return Ok(Some(cursor_at(&summary)));
+            };
+            bytes += add(summary, made);
+            tried += 1;
+        }
+        next = page.next;
+        let is_done = next.is_none() || tried >= events.limit || bytes >= RESULT_BYTES;
+        if is_done || trying.is_over() {
+            return Ok(next);
+        }
+    }
+}
+
 impl Trying {
     /// A trial that begins now.
     pub(super) fn begin() -> Self {
@@ -46,7 +101,7 @@ impl Trying {
     }
 
     /// What `work` makes of an event; `None` if the time of the trial is over before it begins.
-    pub(super) async fn on<T, F>(&self, event: Arc<OutboxEvent>, work: F) -> Option<T>
+    async fn on<T, F>(&self, event: Arc<OutboxEvent>, work: F) -> Option<T>
     where
         T: Send + 'static,
         F: FnOnce(&Event) -> T + Send + 'static,

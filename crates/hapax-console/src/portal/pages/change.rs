@@ -1,5 +1,7 @@
 //! `POST /portal/endpoints/{id}`: changes an endpoint, or tries the filter and the mapping of its form.
 
+use std::time::Duration;
+
 use axum::{
     extract::{Path, State},
     response::{IntoResponse as _, Response},
@@ -9,7 +11,12 @@ use http::StatusCode;
 use super::{create::invalid, done, endpoint, endpoint_path};
 use crate::{
     html::Html,
-    portal::{Portal, form::EndpointForm, guard::PortalRequest, refusal::Refusal},
+    portal::{
+        Portal,
+        form::EndpointForm,
+        guard::PortalRequest,
+        refusal::{self, Refusal},
+    },
 };
 
 /// Changes the endpoint if it is still at the version of the form.
@@ -22,6 +29,9 @@ pub(super) async fn change(
     let stored = portal.store().endpoint(&actor, tenant, &id).await?.endpoint;
     let read = EndpointForm::read(&page_request.fields);
     let (status, said) = if page_request.fields.text("action") == "try" {
+        let Some(_place) = portal.0.trials.take(page_request.tenant()) else {
+            return Ok(refusal::too_many(Duration::ZERO));
+        };
         match read.tried(&portal, &page_request).await {
             Ok(trial) => (StatusCode::OK, trial),
             Err(error) => (StatusCode::BAD_REQUEST, invalid(error)?),

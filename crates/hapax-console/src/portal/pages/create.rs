@@ -3,6 +3,8 @@
 //! The form has a nonce, of which the id of the endpoint is made. If it is sent twice, the second
 //! request finds that the endpoint exists.
 
+use std::time::Duration;
+
 use axum::{
     extract::State,
     response::{IntoResponse as _, Response},
@@ -52,6 +54,9 @@ pub(super) async fn create(
     let nonce = nonce.filter(|it| it.len() <= NONCE_BYTES_MAX);
     let again = nonce.map_or_else(mint, str::to_owned);
     if page_request.fields.text("action") == "try" {
+        let Some(_place) = portal.0.trials.take(page_request.tenant()) else {
+            return Ok(refusal::too_many(Duration::ZERO));
+        };
         let (status, said) = match read.tried(&portal, &page_request).await {
             Ok(trial) => (StatusCode::OK, trial),
             Err(error) => (StatusCode::BAD_REQUEST, invalid(error)?),

@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use hapax_testkit::{http::HttpReceiver, wait::eventually};
 use http::Method;
 use serde_json::{Value, json};
@@ -179,6 +180,43 @@ async fn a_trial_with_masked_lists_and_objects_ends_as_the_delivery_does(on: Sto
     assert!(error.contains(reason), "{error}");
     assert!(bad.received().is_empty());
     relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_tenant_with_two_trials_has_no_third_and_leaves_places_to_others() {
+    let stage = Stage::new(Store::Sqlite).await;
+    let members = (0..70_000).map(|at| (format!("zz{at}"), json!(1)));
+    let large = Value::Object(members.collect());
+    for _ in 0..20 {
+        stage.emit_payload("acme", "order.created", &large).await;
+    }
+    stage.emit("other", "order.created", 1).await;
+    let served = Served::with_tokens(&stage.home).await;
+    let filter = json!({"filter": {"/zz1": 1}});
+    let ask = |path| served.ask(ALICE, Method::POST, path, Some(&filter));
+    let paths = ["/endpoints/try", "/filters/try", "/endpoints/try"];
+    let mut trials: FuturesUnordered<_> = paths.into_iter().map(ask).collect();
+    // Two of them look at all events of acme, which takes much longer than a refusal.
+    let refused = trials.next().await.unwrap();
+    check(&refused, 429, "RATE_LIMIT.exceeded");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    assert_eq!(served.relay.get("/readyz").await.status, 200);
+    let newest = json!({"filter": {"/n": 1}, "events": {"limit": 1}});
+    for (path, body) in [
+        ("/endpoints/try", json!({"tenant": "other"})),
+        ("/filters/try", newest),
+    ] {
+        let tried = served.post(path, &body).await;
+        assert_eq!(tried.status, 200, "{path}: {}", tried.text());
+        assert_eq!(tried.json().unwrap()["matched"], 1, "{path}");
+    }
+    for tried in trials.collect::<Vec<_>>().await {
+        assert_eq!(tried.status, 200, "{}", tried.text());
+    }
+    let last = json!({"tenant": "acme", "limit": 1});
+    let tried = served.post("/endpoints/try", &last).await;
+    assert_eq!(tried.status, 200, "{}", tried.text());
+    served.relay.stop().await;
 }
 
 /// A stage with three events of acme, and one of another tenant.
