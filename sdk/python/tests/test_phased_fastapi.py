@@ -191,9 +191,7 @@ def test_the_handler_of_the_readme_pays_once(shared: str, key: str) -> None:
     exec(handler, names | types | {"Payment": Payment})
     with TestClient(app) as client:
         headers = {"Idempotency-Key": key}
-        answers = [
-            client.post("/payments", headers=headers, json={"amount": 7}) for _ in range(2)
-        ]
+        answers = [client.post("/payments", headers=headers, json={"amount": 7}) for _ in range(2)]
     assert [it.status_code for it in answers] == [201, 201], answers[0].text
     assert [it.json() for it in answers] == [{"charged": 7}] * 2
     assert len(provider.keys) == 1
