@@ -212,6 +212,25 @@ test("a handler whose time is over gives the key back, and commits nothing more"
   assert.equal((await bench.row(key))?.is_free, true);
 });
 
+test("a last transaction for which the request has no time left is rolled back", async () => {
+  const key = randomUUID();
+  const pool = new pg.Pool({ connectionString: bench.db.url, max: 1 });
+  let late: Promise<unknown> | undefined;
+  const work: Work = async (phases) => {
+    const busy = await pool.connect();
+    late = phases.last().catch((error: unknown) => error);
+    phases.signal.addEventListener("abort", () => busy.release());
+    await late;
+    return { status: 201 };
+  };
+  await assert.rejects(phased(pool, request(key), work, { handlerMs: 1_000 }), isUnknown);
+  assert.ok((await late) instanceof UsageError);
+  // The only connection is free.
+  (await pool.connect()).release();
+  await pool.end();
+  assert.equal((await bench.row(key))?.is_free, true);
+});
+
 test("a phase that fails writes nothing, and the handler may go on", async () => {
   const key = randomUUID();
   const ended = await bench.run(key, async (phases) => {
@@ -260,6 +279,8 @@ test("phases run one after the other", async () => {
       phases.transaction("inner", () => Promise.resolve()),
     );
     await assert.rejects(inner, UsageError);
+    const [, second] = await Promise.allSettled([phases.last(), phases.last()]);
+    assert.ok(second.status === "rejected" && second.reason instanceof UsageError);
     return { status: 201 };
   });
 });

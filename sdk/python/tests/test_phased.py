@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg_pool import ConnectionPool
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from hapax import EngineError, FencedError, Problem, codes, phased
 from hapax.core.driver import done, run_blocking
@@ -177,6 +177,34 @@ def test_the_last_transaction_is_committed_with_the_response(
     assert kit.rows(key) == count
     events = "SELECT count(*) FROM hapax.outbox_event WHERE aggregate_id = %s"
     assert kit.value(events, key) == count
+
+
+def test_a_last_transaction_that_begins_after_the_end_is_rolled_back(shared: str, key: str) -> None:
+    async def free(pool: Any, busy: Any) -> None:
+        # The last transaction and the response wait for the only connection.
+        while pool.get_stats()["requests_waiting"] < 2:
+            await asyncio.sleep(0.01)
+        await pool.putconn(busy)
+
+    async def run() -> None:
+        async with AsyncConnectionPool(shared, min_size=1, max_size=1) as pool:
+            tasks: list[asyncio.Future[Any]] = []
+
+            async def handler(phases: Any) -> phased.Response:
+                busy = await pool.getconn()
+                tasks.append(asyncio.ensure_future(phases.last()))
+                tasks.append(asyncio.ensure_future(free(pool, busy)))
+                while pool.get_stats()["requests_waiting"] == 0:
+                    await asyncio.sleep(0.01)
+                return phased.Response(201)
+
+            result = await phased.run_async(pool, handler, **request(key))
+            assert result.outcome == "stored"
+            with pytest.raises(EndedError):
+                await tasks[0]
+            await tasks[1]
+
+    asyncio.run(run())
 
 
 def test_a_phase_that_fails_writes_nothing_and_the_handler_may_go_on(kit: Kit, key: str) -> None:

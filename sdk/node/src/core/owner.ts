@@ -181,6 +181,8 @@ export class Owner<Client extends object> {
     let done!: Promise<void>;
     const tx = await new Promise<Transactional<Client>>((resolve, reject) => {
       done = this.transaction(async (session, commit) => {
+        // If the request has ended while it waited for a connection, nothing would end it.
+        this.check();
         const events = new Events();
         const lent = lend(session.client, events);
         resolve(lent.tx);

@@ -193,8 +193,14 @@ export class Phases<Client extends object> {
    */
   async last(): Promise<Transactional<Client>> {
     this.begin();
-    this.lastPhase = await this.owner.last();
-    return this.lastPhase.tx;
+    this.isOpen = true;
+    try {
+      const last = await this.owner.last();
+      this.lastPhase = last;
+      return last.tx;
+    } finally {
+      this.isOpen = false;
+    }
   }
 
   private async failed<Value>(

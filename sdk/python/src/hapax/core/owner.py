@@ -117,6 +117,9 @@ class Owner:
         unit = await self.driver.begin()
         try:
             await unit.run(sql.SAVEPOINT)
+            # If the request has ended while it waited for a connection, nothing would end the last
+            # transaction.
+            self.check()
         except BaseException:
             await unit.rollback()
             raise

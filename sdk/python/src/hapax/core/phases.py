@@ -215,7 +215,11 @@ class BasePhases:
 
     async def _last(self) -> Any:
         self._begin()
-        unit = await self._owner.open()
+        self._is_open = True
+        try:
+            unit = await self._owner.open()
+        finally:
+            self._is_open = False
         tx = self._tx(unit)
         self._last_phase = unit, tx
         return tx
