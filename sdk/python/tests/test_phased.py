@@ -314,6 +314,41 @@ def test_a_commit_whose_result_is_lost_is_not_guessed_at(
     assert kit.rows(key) == (2 if what == "last" else 1)
 
 
+def test_a_commit_that_is_cancelled_is_not_guessed_at(shared: str, key: str) -> None:
+    kit = Kit("asyncpg", shared)
+    row = "SELECT FROM hapax.idempotency_key WHERE key = %s FOR UPDATE"
+    is_blocked = "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
+
+    async def reserve(phases: Any) -> None:
+        await phases.transaction("reserved", lambda tx: insert(tx, key))
+
+    async def cancel(phases: Any) -> phased.Response:
+        with psycopg.connect(shared) as holder:
+            holder.execute(row, [key])
+            phase = asyncio.ensure_future(reserve(phases))
+            while not kit.value(is_blocked, holder.info.backend_pid):
+                await kit.pause()
+            phase.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await phase
+        with pytest.raises(Problem) as info:
+            await reserve(phases)
+        assert info.value.code is codes.UNAVAILABLE
+        return phased.Response(201)
+
+    async def retry(phases: Any) -> phased.Response:
+        await reserve(phases)
+        return phased.Response(201)
+
+    try:
+        result = kit.run(key, cancel, lease=60.0)
+        assert (result.outcome, result.response.status) == ("unstored", 503)
+        assert kit.run(key, retry).outcome == "stored"
+        assert kit.rows(key) == 1
+    finally:
+        kit.close()
+
+
 def test_an_engine_of_the_other_kind_is_refused(database: str) -> None:
     with (
         ConnectionPool(database, min_size=1) as pool,

@@ -179,6 +179,10 @@ class Owner:
                 self.lost = error
                 raise lost_commit() from error
             raise
+        except BaseException as error:
+            # It was cancelled, and the server may have committed.
+            self.lost = error
+            raise
 
     async def _renew(self) -> None:
         asked = time.monotonic()
