@@ -285,6 +285,20 @@ test("phases run one after the other", async () => {
   });
 });
 
+test("a phase and a call have different names", async () => {
+  const key = randomUUID();
+  await bench.run(key, async (phases) => {
+    const call = (): Promise<string> => Promise.resolve("called");
+    assert.equal(await phases.call("first", call), "called");
+    const phase = phases.transaction("first", (tx) => insert(tx, key));
+    await assert.rejects(phase, /"first" is the name of a phase and of a call/);
+    await phases.transaction("second", (tx) => insert(tx, key));
+    await assert.rejects(phases.call("second", call), UsageError);
+    return { status: 201 };
+  });
+  assert.equal(await bench.rows(key), 1);
+});
+
 test("a recovery point of another program is not guessed at", async () => {
   const key = randomUUID();
   await bench.crash(key, (phases) => phases.transaction("charged", (tx) => insert(tx, key)));

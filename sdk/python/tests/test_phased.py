@@ -250,6 +250,23 @@ def test_phases_run_one_after_the_other_and_end_with_the_request(kit: Kit, key: 
         run_blocking(kept[0]._transaction("late", lambda tx: insert(tx, key)))
 
 
+def test_a_phase_and_a_call_have_different_names(kit: Kit, key: str) -> None:
+    async def call(_: str) -> str:
+        return "called"
+
+    async def handler(phases: Any) -> phased.Response:
+        assert await done(phases.call("first", call)) == "called"
+        with pytest.raises(RuntimeError, match="'first' is the name of a phase and of a call"):
+            await done(phases.transaction("first", lambda tx: insert(tx, key)))
+        await done(phases.transaction("second", lambda tx: insert(tx, key)))
+        with pytest.raises(RuntimeError, match="'second' is the name of a phase and of a call"):
+            await done(phases.call("second", call))
+        return phased.Response(201)
+
+    assert kit.run(key, handler).outcome == "stored"
+    assert kit.rows(key) == 1
+
+
 def test_a_recovery_point_of_another_program_is_not_guessed_at(kit: Kit, key: str) -> None:
     async def fail(phases: Any) -> phased.Response:
         await done(phases.transaction("charged", lambda tx: insert(tx, key)))
