@@ -231,6 +231,42 @@ test("a last transaction for which the request has no time left is rolled back",
   assert.equal((await bench.row(key))?.is_free, true);
 });
 
+test("what waits for the database when the request ends neither calls nor commits", async () => {
+  const orm = new Kysely<object>({ dialect: new PostgresDialect({ pool: bench.pool }) });
+  const calls = bench.provider.calls.length;
+  for (const what of ["call", "phase"] as const) {
+    const key = randomUUID();
+    const holder = await bench.pool.connect();
+    const text = `INSERT INTO orders (id, tenant, item, amount) VALUES ('${key}', 'a', 'b', 5)`;
+    let late: Promise<unknown> | undefined;
+    const ended = phased(
+      kysely(orm),
+      request(key),
+      async (phases) => {
+        await holder.query("BEGIN");
+        await holder.query("SELECT FROM hapax.idempotency_key WHERE key = $1 FOR UPDATE", [key]);
+        phases.signal.addEventListener("abort", () => void holder.query("ROLLBACK"));
+        const begun: Promise<unknown> =
+          what === "call"
+            ? phases.call("charge", (asked) => charge(bench.provider.url, asked))
+            : phases.transaction("late", async (tx) => {
+                await tx.executeQuery(CompiledQuery.raw(text));
+              });
+        late = begun.catch((error: unknown) => error);
+        await late;
+        return { status: 201 };
+      },
+      { handlerMs: 1_000 },
+    );
+    await assert.rejects(ended, isUnknown);
+    assert.ok((await late) instanceof UsageError, what);
+    holder.release();
+    assert.equal(bench.provider.calls.length, calls);
+    assert.equal(await bench.rows(key), 0);
+    assert.equal((await bench.row(key))?.recovery_point, null);
+  }
+});
+
 test("a phase that fails writes nothing, and the handler may go on", async () => {
   const key = randomUUID();
   const ended = await bench.run(key, async (phases) => {
