@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { after, afterEach, before, describe, test } from "node:test";
+import { RESPONSE_BYTES_MAX } from "#dist/core/limits";
 import { FencedError, UsageError } from "hapax";
 import { kysely } from "hapax/kysely";
 import { phased } from "hapax/phased";
@@ -289,6 +290,17 @@ test("a phase that fails writes nothing, and the handler may go on", async () =>
   });
   assert.equal(ended.status, 201);
   assert.equal(await bench.rows(key), 0);
+});
+
+test("a response that is too long to be stored does not say that nothing was changed", async () => {
+  const key = randomUUID();
+  const work: Work = async (phases) => {
+    await phases.transaction("reserved", (tx) => insert(tx, key));
+    return { status: 201, body: Buffer.alloc(RESPONSE_BYTES_MAX + 1) };
+  };
+  await assert.rejects(bench.run(key, work), /what this request has committed is kept/);
+  assert.equal(await bench.rows(key), 1);
+  assert.equal((await bench.row(key))?.is_free, true);
 });
 
 test("a result that JSON does not have is refused, and nothing is committed", async () => {

@@ -15,6 +15,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from hapax import EngineError, FencedError, Problem, codes, phased
 from hapax.core.driver import done, run_blocking
+from hapax.core.limits import RESPONSE_BYTES_MAX
 from hapax.core.owner import EndedError
 
 from .phased_kit import Kit
@@ -230,6 +231,20 @@ def test_a_phase_that_fails_writes_nothing_and_the_handler_may_go_on(kit: Kit, k
 
     assert kit.run(key, handler).outcome == "stored"
     assert kit.rows(key) == 0
+
+
+def test_a_response_that_is_too_long_does_not_say_that_nothing_was_changed(
+    kit: Kit, key: str
+) -> None:
+    async def handler(phases: Any) -> phased.Response:
+        await done(phases.transaction("reserved", lambda tx: insert(tx, key)))
+        return phased.Response(201, body=bytes(RESPONSE_BYTES_MAX + 1))
+
+    with pytest.raises(Problem, match="what this request has committed is kept") as info:
+        kit.run(key, handler)
+    assert info.value.code is codes.RESPONSE_TOO_LARGE
+    assert kit.rows(key) == 1
+    assert kit.column(key, "lease_until <= clock_timestamp()")
 
 
 def test_phases_run_one_after_the_other_and_end_with_the_request(kit: Kit, key: str) -> None:

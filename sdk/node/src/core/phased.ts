@@ -290,13 +290,19 @@ function isTransient(error: unknown): boolean {
 /** An error of the handler as a response that says what remains. */
 function inPhases(handled: Handled, requestId: string): Handled {
   const { code, options } = handled.problem ?? { code: undefined, options: {} };
+  if (code === "TRANSIENT.answer_too_large") {
+    const detail = `a stored response has at most ${RESPONSE_BYTES_MAX} bytes; ${KEPT}`;
+    const problem = new Problem(code, detail, options);
+    return { response: problem.response(requestId), problem };
+  }
   const end = options.cause === undefined || code === undefined ? undefined : ENDS[code];
   if (!end) return handled;
-  const detail = `what this request has committed is kept; ${end[1]}`;
+  const detail = `${KEPT}; ${end[1]}`;
   const problem = new Problem(end[0], detail, { cause: options.cause });
   return { response: problem.response(requestId), problem };
 }
 
+const KEPT = "what this request has committed is kept";
 /** Codes of errors that nobody has converted, with the code and the detail in phases. */
 const ENDS: Record<string, [code: Code, what: string]> = {
   "INTERNAL.statement": ["TRANSIENT.internal", "a retry continues from there"],
