@@ -303,6 +303,20 @@ test("a response that is too long to be stored does not say that nothing was cha
   assert.equal((await bench.row(key))?.is_free, true);
 });
 
+test("a last transaction that the database refuses does not say that nothing was changed", async () => {
+  const key = randomUUID();
+  const table = "CREATE TABLE single (id text PRIMARY KEY DEFERRABLE INITIALLY DEFERRED)";
+  await bench.db.pool.query(table);
+  const work: Work = async (phases) => {
+    await phases.transaction("reserved", (tx) => insert(tx, key));
+    await (await phases.last()).query("INSERT INTO single VALUES ('a'), ('a')");
+    return { status: 201 };
+  };
+  await assert.rejects(bench.run(key, work), /what this request has committed is kept/);
+  assert.equal(await bench.rows(key), 1);
+  assert.equal((await bench.row(key))?.is_free, true);
+});
+
 test("a result that JSON does not have is refused, and nothing is committed", async () => {
   const key = randomUUID();
   await bench.run(key, async (phases) => {
