@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { after, afterEach, before, describe, test } from "node:test";
+import { RESPONSE_BYTES_MAX } from "#dist/core/limits";
 import { FencedError, UsageError } from "hapax";
 import { kysely } from "hapax/kysely";
 import { phased } from "hapax/phased";
@@ -212,6 +213,61 @@ test("a handler whose time is over gives the key back, and commits nothing more"
   assert.equal((await bench.row(key))?.is_free, true);
 });
 
+test("a last transaction for which the request has no time left is rolled back", async () => {
+  const key = randomUUID();
+  const pool = new pg.Pool({ connectionString: bench.db.url, max: 1 });
+  let late: Promise<unknown> | undefined;
+  const work: Work = async (phases) => {
+    const busy = await pool.connect();
+    late = phases.last().catch((error: unknown) => error);
+    phases.signal.addEventListener("abort", () => busy.release());
+    await late;
+    return { status: 201 };
+  };
+  await assert.rejects(phased(pool, request(key), work, { handlerMs: 1_000 }), isUnknown);
+  assert.ok((await late) instanceof UsageError);
+  // The only connection is free.
+  (await pool.connect()).release();
+  await pool.end();
+  assert.equal((await bench.row(key))?.is_free, true);
+});
+
+test("what waits for the database when the request ends neither calls nor commits", async () => {
+  const orm = new Kysely<object>({ dialect: new PostgresDialect({ pool: bench.pool }) });
+  const calls = bench.provider.calls.length;
+  for (const what of ["call", "phase"] as const) {
+    const key = randomUUID();
+    const holder = await bench.pool.connect();
+    const text = `INSERT INTO orders (id, tenant, item, amount) VALUES ('${key}', 'a', 'b', 5)`;
+    let late: Promise<unknown> | undefined;
+    const ended = phased(
+      kysely(orm),
+      request(key),
+      async (phases) => {
+        await holder.query("BEGIN");
+        await holder.query("SELECT FROM hapax.idempotency_key WHERE key = $1 FOR UPDATE", [key]);
+        phases.signal.addEventListener("abort", () => void holder.query("ROLLBACK"));
+        const begun: Promise<unknown> =
+          what === "call"
+            ? phases.call("charge", (asked) => charge(bench.provider.url, asked))
+            : phases.transaction("late", async (tx) => {
+                await tx.executeQuery(CompiledQuery.raw(text));
+              });
+        late = begun.catch((error: unknown) => error);
+        await late;
+        return { status: 201 };
+      },
+      { handlerMs: 1_000 },
+    );
+    await assert.rejects(ended, isUnknown);
+    assert.ok((await late) instanceof UsageError, what);
+    holder.release();
+    assert.equal(bench.provider.calls.length, calls);
+    assert.equal(await bench.rows(key), 0);
+    assert.equal((await bench.row(key))?.recovery_point, null);
+  }
+});
+
 test("a phase that fails writes nothing, and the handler may go on", async () => {
   const key = randomUUID();
   const ended = await bench.run(key, async (phases) => {
@@ -234,6 +290,31 @@ test("a phase that fails writes nothing, and the handler may go on", async () =>
   });
   assert.equal(ended.status, 201);
   assert.equal(await bench.rows(key), 0);
+});
+
+test("a response that is too long to be stored does not say that nothing was changed", async () => {
+  const key = randomUUID();
+  const work: Work = async (phases) => {
+    await phases.transaction("reserved", (tx) => insert(tx, key));
+    return { status: 201, body: Buffer.alloc(RESPONSE_BYTES_MAX + 1) };
+  };
+  await assert.rejects(bench.run(key, work), /what this request has committed is kept/);
+  assert.equal(await bench.rows(key), 1);
+  assert.equal((await bench.row(key))?.is_free, true);
+});
+
+test("a last transaction that the database refuses does not say that nothing was changed", async () => {
+  const key = randomUUID();
+  const table = "CREATE TABLE single (id text PRIMARY KEY DEFERRABLE INITIALLY DEFERRED)";
+  await bench.db.pool.query(table);
+  const work: Work = async (phases) => {
+    await phases.transaction("reserved", (tx) => insert(tx, key));
+    await (await phases.last()).query("INSERT INTO single VALUES ('a'), ('a')");
+    return { status: 201 };
+  };
+  await assert.rejects(bench.run(key, work), /what this request has committed is kept/);
+  assert.equal(await bench.rows(key), 1);
+  assert.equal((await bench.row(key))?.is_free, true);
 });
 
 test("a result that JSON does not have is refused, and nothing is committed", async () => {
@@ -260,8 +341,24 @@ test("phases run one after the other", async () => {
       phases.transaction("inner", () => Promise.resolve()),
     );
     await assert.rejects(inner, UsageError);
+    const [, second] = await Promise.allSettled([phases.last(), phases.last()]);
+    assert.ok(second.status === "rejected" && second.reason instanceof UsageError);
     return { status: 201 };
   });
+});
+
+test("a phase and a call have different names", async () => {
+  const key = randomUUID();
+  await bench.run(key, async (phases) => {
+    const call = (): Promise<string> => Promise.resolve("called");
+    assert.equal(await phases.call("first", call), "called");
+    const phase = phases.transaction("first", (tx) => insert(tx, key));
+    await assert.rejects(phase, /"first" is the name of a phase and of a call/);
+    await phases.transaction("second", (tx) => insert(tx, key));
+    await assert.rejects(phases.call("second", call), UsageError);
+    return { status: 201 };
+  });
+  assert.equal(await bench.rows(key), 1);
 });
 
 test("a recovery point of another program is not guessed at", async () => {

@@ -11,10 +11,11 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg_pool import ConnectionPool
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from hapax import EngineError, FencedError, Problem, codes, phased
 from hapax.core.driver import done, run_blocking
+from hapax.core.limits import RESPONSE_BYTES_MAX
 from hapax.core.owner import EndedError
 
 from .phased_kit import Kit
@@ -179,6 +180,34 @@ def test_the_last_transaction_is_committed_with_the_response(
     assert kit.value(events, key) == count
 
 
+def test_a_last_transaction_that_begins_after_the_end_is_rolled_back(shared: str, key: str) -> None:
+    async def free(pool: Any, busy: Any) -> None:
+        # The last transaction and the response wait for the only connection.
+        while pool.get_stats()["requests_waiting"] < 2:
+            await asyncio.sleep(0.01)
+        await pool.putconn(busy)
+
+    async def run() -> None:
+        async with AsyncConnectionPool(shared, min_size=1, max_size=1) as pool:
+            tasks: list[asyncio.Future[Any]] = []
+
+            async def handler(phases: Any) -> phased.Response:
+                busy = await pool.getconn()
+                tasks.append(asyncio.ensure_future(phases.last()))
+                tasks.append(asyncio.ensure_future(free(pool, busy)))
+                while pool.get_stats()["requests_waiting"] == 0:
+                    await asyncio.sleep(0.01)
+                return phased.Response(201)
+
+            result = await phased.run_async(pool, handler, **request(key))
+            assert result.outcome == "stored"
+            with pytest.raises(EndedError):
+                await tasks[0]
+            await tasks[1]
+
+    asyncio.run(run())
+
+
 def test_a_phase_that_fails_writes_nothing_and_the_handler_may_go_on(kit: Kit, key: str) -> None:
     async def divide(tx: Any) -> None:
         await insert(tx, key)
@@ -204,6 +233,20 @@ def test_a_phase_that_fails_writes_nothing_and_the_handler_may_go_on(kit: Kit, k
     assert kit.rows(key) == 0
 
 
+def test_a_response_that_is_too_long_does_not_say_that_nothing_was_changed(
+    kit: Kit, key: str
+) -> None:
+    async def handler(phases: Any) -> phased.Response:
+        await done(phases.transaction("reserved", lambda tx: insert(tx, key)))
+        return phased.Response(201, body=bytes(RESPONSE_BYTES_MAX + 1))
+
+    with pytest.raises(Problem, match="what this request has committed is kept") as info:
+        kit.run(key, handler)
+    assert info.value.code is codes.RESPONSE_TOO_LARGE
+    assert kit.rows(key) == 1
+    assert kit.column(key, "lease_until <= clock_timestamp()")
+
+
 def test_phases_run_one_after_the_other_and_end_with_the_request(kit: Kit, key: str) -> None:
     kept: list[Any] = []
 
@@ -220,6 +263,23 @@ def test_phases_run_one_after_the_other_and_end_with_the_request(kit: Kit, key: 
     assert kit.run(key, handler).outcome == "stored"
     with pytest.raises(EndedError):
         run_blocking(kept[0]._transaction("late", lambda tx: insert(tx, key)))
+
+
+def test_a_phase_and_a_call_have_different_names(kit: Kit, key: str) -> None:
+    async def call(_: str) -> str:
+        return "called"
+
+    async def handler(phases: Any) -> phased.Response:
+        assert await done(phases.call("first", call)) == "called"
+        with pytest.raises(RuntimeError, match="'first' is the name of a phase and of a call"):
+            await done(phases.transaction("first", lambda tx: insert(tx, key)))
+        await done(phases.transaction("second", lambda tx: insert(tx, key)))
+        with pytest.raises(RuntimeError, match="'second' is the name of a phase and of a call"):
+            await done(phases.call("second", call))
+        return phased.Response(201)
+
+    assert kit.run(key, handler).outcome == "stored"
+    assert kit.rows(key) == 1
 
 
 def test_a_recovery_point_of_another_program_is_not_guessed_at(kit: Kit, key: str) -> None:
@@ -284,6 +344,41 @@ def test_a_commit_whose_result_is_lost_is_not_guessed_at(
     proxy.close()
     assert kit.run(key, handler).response.status == 201
     assert kit.rows(key) == (2 if what == "last" else 1)
+
+
+def test_a_commit_that_is_cancelled_is_not_guessed_at(shared: str, key: str) -> None:
+    kit = Kit("asyncpg", shared)
+    row = "SELECT FROM hapax.idempotency_key WHERE key = %s FOR UPDATE"
+    is_blocked = "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
+
+    async def reserve(phases: Any) -> None:
+        await phases.transaction("reserved", lambda tx: insert(tx, key))
+
+    async def cancel(phases: Any) -> phased.Response:
+        with psycopg.connect(shared) as holder:
+            holder.execute(row, [key])
+            phase = asyncio.ensure_future(reserve(phases))
+            while not kit.value(is_blocked, holder.info.backend_pid):
+                await kit.pause()
+            phase.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await phase
+        with pytest.raises(Problem) as info:
+            await reserve(phases)
+        assert info.value.code is codes.UNAVAILABLE
+        return phased.Response(201)
+
+    async def retry(phases: Any) -> phased.Response:
+        await reserve(phases)
+        return phased.Response(201)
+
+    try:
+        result = kit.run(key, cancel, lease=60.0)
+        assert (result.outcome, result.response.status) == ("unstored", 503)
+        assert kit.run(key, retry).outcome == "stored"
+        assert kit.rows(key) == 1
+    finally:
+        kit.close()
 
 
 def test_an_engine_of_the_other_kind_is_refused(database: str) -> None:

@@ -31,6 +31,10 @@ use crate::{
     telemetry,
 };
 
+/// How long filters begin to be applied to the large payloads of a batch. The filters of one event can take
+/// seconds, and then the attempts follow: all of it has to end within the time limit of a batch.
+const FILTERED: Duration = Duration::from_secs(10);
+
 /// Delivers a batch of events.
 pub(super) async fn deliver(endpoints: &Endpoints, offers: &[Offer]) -> Vec<Outcome> {
     if let Err(error) = endpoints.refresh().await {
@@ -272,15 +276,16 @@ impl<'a> Round<'a> {
     }
 }
 
-/// The endpoints of each event, with the index of its offer. Events of an unreadable endpoint's tenant
-/// have errors: they are offered again as a whole.
+/// The endpoints of each event, with the index of its offer. Events of an unreadable endpoint's tenant, and
+/// those whose filters could not be applied in time, have errors: they are offered again as a whole.
 async fn targets(endpoints: &Endpoints, offers: &[Offer]) -> (Targets, Errors) {
     let (mut targets, mut errors) = (VecDeque::new(), BTreeMap::new());
+    let begin_by = Instant::now() + FILTERED;
     for (place, offer) in offers.iter().enumerate() {
-        match endpoints.select(&offer.event).await {
+        match endpoints.select(&offer.event, begin_by).await {
             Ok(selected) => targets.extend(selected.into_iter().map(|it| (place, it))),
             Err(error) => {
-                errors.insert(place, SinkError::declined("endpoint", error));
+                errors.insert(place, error);
             }
         }
     }

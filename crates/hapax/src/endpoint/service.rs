@@ -20,12 +20,12 @@ use super::{
     excerpt::RequestExcerpt,
     filtering::Filtering,
     gate::{Gate, Place},
-    index::{Index, UnreadableEndpoint},
+    index::Index,
     record::{Endpoint, EndpointChange},
     sent::Sent,
     settings::EndpointSettings,
     store::{EndpointAttempt, EndpointRecord, EndpointStore, FailingEndpoint, Recorded},
-    transport::{Exchange, Transport},
+    transport::{BUSY, Exchange, Transport},
 };
 use crate::{
     clock::{Clock, Random, Timestamp},
@@ -38,6 +38,8 @@ use crate::{
     store::StoreError,
     telemetry,
 };
+
+const UNFILTERED: &str = "filters of endpoints took too long for other events";
 
 /// The endpoints of a process. Clones share everything.
 #[derive(Clone)]
@@ -222,13 +224,17 @@ impl Endpoints {
         }
     }
 
-    /// The endpoints that take an event, by the index as it is.
+    /// The endpoints that take an event, by the index as it is. Filters of a large payload begin before
+    /// `begin_by`.
     pub(super) async fn select(
         &self,
         event: &Arc<OutboxEvent>,
-    ) -> Result<Vec<Arc<Endpoint>>, UnreadableEndpoint> {
-        let of_type = self.index().of_type(&event.event)?;
-        Ok(self.0.filtering.taking(&of_type, event).await)
+        begin_by: Instant,
+    ) -> Result<Vec<Arc<Endpoint>>, SinkError> {
+        let of_type = self.index().of_type(&event.event);
+        let of_type = of_type.map_err(|error| SinkError::declined("endpoint", error))?;
+        let taking = self.0.filtering.taking(&of_type, event, begin_by).await;
+        taking.ok_or_else(|| SinkError::declined(BUSY, UNFILTERED))
     }
 
     /// An endpoint of a tenant, by the index as it is.

@@ -6,7 +6,8 @@ use super::{excerpt::RequestExcerpt, record::Endpoint};
 use crate::sink::{Offer, Outcome};
 
 /// The kind of failure of a delivery that was not made because this relay was busy. It is due again after
-/// [`ENDPOINT_BUSY`](crate::limits::ENDPOINT_BUSY).
+/// [`ENDPOINT_BUSY`](crate::limits::ENDPOINT_BUSY). An event has it too whose filters could not begin in time:
+/// its destination offers it again.
 pub const BUSY: &str = "busy";
 
 /// Sends events to endpoints.

@@ -148,6 +148,8 @@ export class Owner<Client extends object> {
     const askedAt = performance.now();
     const [row] = await this.run(providerKeyStatement(this.owned, step, this.leaseMs));
     this.heldUntil = askedAt + this.leaseMs;
+    // The request may have ended meanwhile, and no call begins after that.
+    this.check();
     return String(row?.provider_key);
   }
 
@@ -158,19 +160,25 @@ export class Owner<Client extends object> {
     committed: () => void,
   ): Promise<Result> {
     this.check();
-    return this.transaction(async (session, commit) => {
-      const events = new Events();
-      const lent = lend(session.client, events);
-      let written: Written<Result>;
-      try {
-        written = await work(lent.tx);
-      } finally {
-        lent.end();
-      }
-      this.check();
-      await commit(phaseStatement(this.owned, name, written.data, events.close()), events);
-      return written.result;
-    }, committed);
+    // The request may have ended while the last statements ran.
+    const mayCommit = (): void => this.check();
+    return this.transaction(
+      async (session, commit) => {
+        const events = new Events();
+        const lent = lend(session.client, events);
+        let written: Written<Result>;
+        try {
+          written = await work(lent.tx);
+        } finally {
+          lent.end();
+        }
+        this.check();
+        await commit(phaseStatement(this.owned, name, written.data, events.close()), events);
+        return written.result;
+      },
+      committed,
+      mayCommit,
+    );
   }
 
   /** Opens a transaction that is committed with the response. */
@@ -181,6 +189,8 @@ export class Owner<Client extends object> {
     let done!: Promise<void>;
     const tx = await new Promise<Transactional<Client>>((resolve, reject) => {
       done = this.transaction(async (session, commit) => {
+        // If the request has ended while it waited for a connection, nothing would end it.
+        this.check();
         const events = new Events();
         const lent = lend(session.client, events);
         resolve(lent.tx);
@@ -231,16 +241,21 @@ export class Owner<Client extends object> {
     }
   }
 
-  /** Runs a transaction, whose last statement is passed to `commit`. */
+  /**
+   * Runs a transaction, whose last statement is passed to `commit`. It is rolled back if `mayCommit`
+   * throws.
+   */
   private async transaction<Result>(
     work: (
       session: Session<Client>,
       commit: (statement: Statement, events: Events) => Promise<void>,
     ) => Promise<Result>,
     committed: () => void = () => undefined,
+    mayCommit: () => void = () => undefined,
   ): Promise<Result> {
     const state = { isCommitting: false };
     const begin = (): void => {
+      mayCommit();
       state.isCommitting = true;
       this.commits = running.catch(() => undefined);
     };

@@ -12,7 +12,7 @@ import { claim, type Scope, type Taken } from "./contract.js";
 import type { Database } from "./database.js";
 import { pollDelay, until } from "./deadline.js";
 import { firstResponse, ranOf, tooLarge, type Ran } from "./engine.js";
-import { isConnectionError, isRolledBack, sqlState, UsageError } from "./errors.js";
+import { isConnectionError, isRolledBack, problemOf, sqlState, UsageError } from "./errors.js";
 import {
   LEASE_MS,
   LEASE_MS_MAX,
@@ -230,7 +230,9 @@ export class PhasedEngine<Client extends object> extends Responder<Client, Phase
     }
     if (owner.isFenced()) return this.ofNewOwner(request);
     await letGo(owner, "give-back");
-    throw isRolledBack(error) ? error : unavailable(error);
+    if (!isRolledBack(error)) throw unavailable(error);
+    const problem = problemOf(error);
+    throw ofPhases(problem) ?? problem;
   }
 
   /** Waits for the response of the owner that has taken the key over. */
@@ -289,14 +291,21 @@ function isTransient(error: unknown): boolean {
 
 /** An error of the handler as a response that says what remains. */
 function inPhases(handled: Handled, requestId: string): Handled {
-  const { code, options } = handled.problem ?? { code: undefined, options: {} };
-  const end = options.cause === undefined || code === undefined ? undefined : ENDS[code];
-  if (!end) return handled;
-  const detail = `what this request has committed is kept; ${end[1]}`;
-  const problem = new Problem(end[0], detail, { cause: options.cause });
-  return { response: problem.response(requestId), problem };
+  const problem = handled.problem && ofPhases(handled.problem);
+  return problem ? { response: problem.response(requestId), problem } : handled;
 }
 
+/** A problem that says that nothing was changed, as one that says what remains. */
+function ofPhases({ code, options }: Problem): Problem | undefined {
+  if (code === "TRANSIENT.answer_too_large") {
+    const detail = `a stored response has at most ${RESPONSE_BYTES_MAX} bytes; ${KEPT}`;
+    return new Problem(code, detail, options);
+  }
+  const end = options.cause === undefined ? undefined : ENDS[code];
+  return end && new Problem(end[0], `${KEPT}; ${end[1]}`, { cause: options.cause });
+}
+
+const KEPT = "what this request has committed is kept";
 /** Codes of errors that nobody has converted, with the code and the detail in phases. */
 const ENDS: Record<string, [code: Code, what: string]> = {
   "INTERNAL.statement": ["TRANSIENT.internal", "a retry continues from there"],

@@ -52,6 +52,8 @@ export class Phases<Client extends object> {
   private readonly requested = new Set<string>();
   /** The steps whose outcome is unknown. */
   private readonly unknown = new Set<string>();
+  /** Whether each name that this owner has used is that of a phase or of a call. */
+  private readonly uses = new Map<string, "phase" | "call">();
 
   /** The package creates it. */
   constructor(
@@ -96,13 +98,14 @@ export class Phases<Client extends object> {
    * the phase was committed before, by this owner or an earlier one, `work` does not run. The result is
    * returned as JSON returns it: return what a later phase needs, such as an id, and no secrets.
    *
-   * Call no other system in it. An error rolls it back.
+   * Call no other system in it. An error rolls it back. No call has the same name.
    */
   async transaction<Result>(
     name: string,
     work: (tx: Transactional<Client>) => Promise<Result>,
   ): Promise<Result> {
     this.owner.check();
+    this.use(name, "phase");
     if (this.isRecorded(name)) return this.results.get(name) as Result;
     return this.commit(name, async (tx, results) => {
       const result = jsonOf(name, await work(tx));
@@ -142,6 +145,7 @@ export class Phases<Client extends object> {
     options: CallOptions<Value> = {},
   ): Promise<Value> {
     this.owner.check();
+    this.use(step, "call");
     if (this.results.has(step)) return this.results.get(step) as Value;
     const { recognizesKeys = true } = options;
     const isFirst = !recognizesKeys || (!this.isResumed && !this.requested.has(step));
@@ -193,8 +197,14 @@ export class Phases<Client extends object> {
    */
   async last(): Promise<Transactional<Client>> {
     this.begin();
-    this.lastPhase = await this.owner.last();
-    return this.lastPhase.tx;
+    this.isOpen = true;
+    try {
+      const last = await this.owner.last();
+      this.lastPhase = last;
+      return last.tx;
+    } finally {
+      this.isOpen = false;
+    }
   }
 
   private async failed<Value>(
@@ -300,6 +310,17 @@ export class Phases<Client extends object> {
       throw new UsageError("a phase is open: await it before the next phase or call");
     }
     if (this.lastPhase) throw new UsageError("the last phase is open: respond");
+  }
+
+  /** Refuses the name of a phase for a call, and that of a call for a phase. */
+  private use(name: string, use: "phase" | "call"): void {
+    if ((this.uses.get(name) ?? use) !== use) {
+      throw new UsageError(
+        `${JSON.stringify(name)} is the name of a phase and of a call: the second one would not ` +
+          "run, because its result would be that of the first one; use two names",
+      );
+    }
+    this.uses.set(name, use);
   }
 
   private isRecorded(name: string): boolean {

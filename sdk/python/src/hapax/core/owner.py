@@ -117,6 +117,9 @@ class Owner:
         unit = await self.driver.begin()
         try:
             await unit.run(sql.SAVEPOINT)
+            # If the request has ended while it waited for a connection, nothing would end the last
+            # transaction.
+            self.check()
         except BaseException:
             await unit.rollback()
             raise
@@ -175,6 +178,10 @@ class Owner:
             if failure is not None and failure.ends_session:
                 self.lost = error
                 raise lost_commit() from error
+            raise
+        except BaseException as error:
+            # It was cancelled, and the server may have committed.
+            self.lost = error
             raise
 
     async def _renew(self) -> None:

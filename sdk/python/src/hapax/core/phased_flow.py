@@ -26,7 +26,8 @@ from .problem import Problem
 from .stored import OWN_HEADERS, Disposition, disposition, split_headers
 
 _GIVE_BACK = "give back"
-_KEPT = "what this request has committed is kept; "
+_STAYS = "what this request has committed is kept"
+_KEPT = f"{_STAYS}; "
 
 
 class PhasedFlow(Flow):
@@ -137,7 +138,9 @@ class PhasedFlow(Flow):
         await self._let_go(owner, _GIVE_BACK)
         if owner.is_fenced:
             return await self._of_new_owner()
-        return self._problem(problem)
+        # Of a response that cannot be stored. The phases before it stay.
+        detail = problem.detail.replace("nothing was changed", _STAYS)
+        return self._problem(Problem(problem.code, detail, retry_after=problem.retry_after))
 
     async def abandon(self) -> None:
         """Let the key go if the request has not ended, for example because it was cancelled."""

@@ -71,6 +71,8 @@ class BasePhases:
         # The steps whose provider keys this owner has requested, and those with an unknown outcome.
         self._requested: set[str] = set()
         self._unknown: set[str] = set()
+        # Whether each name that this owner has used is that of a phase or of a call.
+        self._uses: dict[str, str] = {}
 
     @property
     def recovery_point(self) -> str | None:
@@ -113,6 +115,7 @@ class BasePhases:
 
     async def _transaction(self, name: str, work: Callable[[Any], Any]) -> Any:
         self._owner.check()
+        self._use(name, "phase")
         if self._is_recorded(name):
             return self._results[name]
 
@@ -136,6 +139,7 @@ class BasePhases:
 
     async def _call(self, step: str, run: Callable[[str], Any], provider: Provider) -> Any:
         self._owner.check()
+        self._use(step, "call")
         if step in self._results:
             return self._results[step]
         is_first = not provider.recognizes_keys or not (self.is_resumed or step in self._requested)
@@ -215,7 +219,11 @@ class BasePhases:
 
     async def _last(self) -> Any:
         self._begin()
-        unit = await self._owner.open()
+        self._is_open = True
+        try:
+            unit = await self._owner.open()
+        finally:
+            self._is_open = False
         tx = self._tx(unit)
         self._last_phase = unit, tx
         return tx
@@ -270,6 +278,15 @@ class BasePhases:
         if self._last_phase is not None:
             raise RuntimeError("the last phase is open: respond")
 
+    def _use(self, name: str, use: str) -> None:
+        """Refuse the name of a phase for a call, and that of a call for a phase."""
+        other = self._uses.setdefault(name, use)
+        if other != use:
+            raise RuntimeError(
+                f"{name!r} is the name of a phase and of a call: the second one would not run, "
+                "because its result would be that of the first one; use two names"
+            )
+
     def _is_recorded(self, name: str) -> bool:
         if self._is_foreign:
             if name != self._point:
@@ -302,7 +319,7 @@ class AsyncPhases(BasePhases):
         system in it. An exception rolls it back.
 
         Args:
-            name: the name of the phase, 1 to 255 bytes.
+            name: the name of the phase, 1 to 255 bytes. No call has the same name.
             work: receives the transaction. Its result is returned as JSON returns it: return what a
                 later phase needs, and no secrets.
 
