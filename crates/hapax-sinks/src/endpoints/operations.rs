@@ -335,7 +335,7 @@ impl EndpointOperations for TenantEndpoints {
             next_at: None,
             attempt: 1,
             started_at,
-            duration: began.elapsed(),
+            duration: began.elapsed().saturating_sub(exchange.prepared_in),
             outcome: outcome_of(error),
             status: receipt.status,
             error: error.map(SinkError::error_chain),

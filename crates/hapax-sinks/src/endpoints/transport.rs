@@ -197,6 +197,7 @@ impl Transport for EndpointTransport {
                         outcome,
                         is_made: !is_busy,
                         request: RequestExcerpt::new(sent.headers, &sent.body),
+                        prepared_in: sent.prepared_in,
                     }
                 }
                 // The keys may be completed, and the endpoint changed.
@@ -204,6 +205,7 @@ impl Transport for EndpointTransport {
                     outcome: Err(SinkError::unavailable("settings", error)),
                     is_made: false,
                     request: RequestExcerpt::default(),
+                    prepared_in: Duration::ZERO,
                 },
             }
         })

@@ -182,7 +182,8 @@ impl Webhook {
     }
 
     /// Delivers one event, and returns what was sent: the headers, with configured values masked, and
-    /// the body. Nothing is sent if the mapping cannot be applied.
+    /// the body. Nothing is sent if the mapping cannot be applied, or takes longer than half of the timeout. The
+    /// request has all of the timeout.
     pub async fn deliver_one(&self, offer: &Offer) -> (Outcome, SentRequest) {
         self.deliver_shown(offer, None).await
     }
@@ -195,7 +196,7 @@ impl Webhook {
     }
 
     async fn deliver_shown(&self, offer: &Offer, mask: Option<&Mask>) -> (Outcome, SentRequest) {
-        let deadline = Instant::now() + self.timeout;
+        let began = Instant::now();
         let (request, body) = match self.request(offer, mask).await {
             Ok(made) => made,
             Err(error) => return (Err(error), SentRequest::default()),
@@ -203,11 +204,15 @@ impl Webhook {
         let sent = SentRequest {
             headers: shown(request.headers()),
             body,
+            prepared_in: began.elapsed(),
         };
+        // The endpoint is not to blame for the time before.
+        let deadline = Instant::now() + self.timeout;
         (self.offer_request(request, deadline).await, sent)
     }
 
     async fn offer(&self, offer: &Offer) -> Outcome {
+        // The relay does not wait for longer.
         let deadline = Instant::now() + self.timeout;
         let (request, _) = self.request(offer, None).await?;
         self.offer_request(request, deadline).await

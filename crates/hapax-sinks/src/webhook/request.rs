@@ -2,7 +2,7 @@
 //!
 //! The body is that of Standard Webhooks, a link to the event, or what a mapping makes of it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use hapax::{
@@ -28,6 +28,8 @@ pub struct SentRequest {
     pub headers: BTreeMap<String, String>,
     /// The body, as it may be shown.
     pub body: Bytes,
+    /// How long its body was made, and waited for that, before the request.
+    pub prepared_in: Duration,
 }
 
 impl Webhook {
@@ -87,9 +89,8 @@ impl Webhook {
         let event = offer.event();
         let body = match (&self.mapping, &self.links) {
             (Some(mapping), _) => {
-                // The rest of the time is for the request.
-                let begin_by = Instant::now() + self.timeout / 2;
-                return self.places.body(mapping, offer, mask, begin_by).await;
+                let end_by = Instant::now() + self.timeout / 2;
+                return self.places.body(mapping, offer, mask, end_by).await;
             }
             (None, Some(base)) => format::thin_webhook(event, offer.event.position, base),
             (None, None) => format::standard_webhook(event),

@@ -45,6 +45,9 @@ struct Entry {
     has_failed: bool,
     /// How long the last attempt took that did not fail.
     took: Duration,
+    /// Whether a first attempt in flight is late. It is not known yet whether the endpoint is slow: an
+    /// attempt may end without a request to it.
+    is_late: bool,
 }
 
 /// Which attempts a place is for.
@@ -128,8 +131,12 @@ impl Gate {
 
     /// Whether an endpoint gets first attempts.
     fn accepts(&self, entry: &Entry) -> bool {
-        let is_quick = entry.took <= self.0.patience && !entry.has_failed;
-        is_quick && entry.sends < self.0.concurrency
+        let is_healthy = !self.is_slow(entry) && !entry.has_failed;
+        is_healthy && entry.sends < self.0.concurrency
+    }
+
+    fn is_slow(&self, entry: &Entry) -> bool {
+        entry.is_late || entry.took > self.0.patience
     }
 
     /// A place for a claimed delivery; `None` if there is none left in the process.
@@ -164,7 +171,7 @@ impl Gate {
         let failing: usize = failing.map(|it| it.retries).sum();
         let is_short = failing >= (self.0.retries_max / 2).max(1);
         for (id, entry) in &*entries {
-            let is_late = entry.sends > 0 && entry.took > self.0.patience;
+            let is_late = entry.sends > 0 && self.is_slow(entry);
             let has_to_wait = is_late || (is_short && entry.has_failed);
             if entry.retries > 0 || has_to_wait {
                 busy.push(id.clone());
@@ -181,17 +188,17 @@ impl Gate {
         if let Ok(late) = Arc::clone(&self.0.late).try_acquire_owned() {
             permit.replace(late);
         }
-        let mut entries = self.entries();
-        let entry = entries.entry(endpoint.to_owned()).or_default();
-        entry.took = entry.took.max(self.0.patience + Duration::from_millis(1));
+        if let Some(entry) = self.entries().get_mut(endpoint) {
+            entry.is_late = entry.sends > 0;
+        }
     }
 
-    /// Notes the end of an attempt.
+    /// Notes the end of an attempt that sent a request.
     pub(super) fn ended(&self, endpoint: &str, is_success: bool, took: Duration) {
         let mut entries = self.entries();
         let entry = entries.entry(endpoint.to_owned()).or_default();
         if is_success {
-            (entry.has_failed, entry.took) = (false, took);
+            (entry.has_failed, entry.took, entry.is_late) = (false, took, false);
         } else {
             entry.has_failed = true;
         }
@@ -206,6 +213,7 @@ impl Gate {
             Kind::First => entry.sends = entry.sends.saturating_sub(1),
             Kind::Retry => entry.retries = entry.retries.saturating_sub(1),
         }
+        entry.is_late &= entry.sends > 0;
         let is_idle = entry.sends == 0 && entry.retries == 0;
         if is_idle && !entry.has_failed && entry.took <= self.0.patience {
             entries.remove(endpoint);
@@ -217,7 +225,7 @@ impl Gate {
     pub(super) fn forget(&self, endpoint: &str) {
         let mut entries = self.entries();
         if let Some(entry) = entries.get_mut(endpoint) {
-            (entry.has_failed, entry.took) = (false, Duration::ZERO);
+            (entry.has_failed, entry.took, entry.is_late) = (false, Duration::ZERO, false);
             if entry.sends == 0 && entry.retries == 0 {
                 entries.remove(endpoint);
             }
@@ -339,9 +347,23 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_late_attempt_that_sends_nothing_does_not_make_its_endpoint_slow() {
+        let gate = gate(2);
+        let late = place(&gate, "a");
+        gate.mark_slow("a", &late.permit());
+        assert!(is_closed(&gate, "a"));
+        drop(late);
+        drop(place(&gate, "a"));
+        assert!(gate.entries().is_empty());
+    }
+
+    #[tokio::test]
     async fn a_slow_endpoint_gets_its_events_through_the_queue_until_it_is_quick() {
         let gate = gate(2);
-        gate.mark_slow("a", &place(&gate, "a").permit());
+        let late = place(&gate, "a");
+        gate.mark_slow("a", &late.permit());
+        gate.ended("a", true, gate.0.patience + QUICK);
+        drop(late);
         assert!(is_closed(&gate, "a"));
         assert_eq!(gate.held(), (vec![], vec![]));
         let retry = gate.enter_retry("a").unwrap();

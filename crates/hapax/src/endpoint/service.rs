@@ -263,14 +263,16 @@ impl Endpoints {
             outcome: Err(SinkError::unavailable("timeout", elapsed)),
             is_made: true,
             request: RequestExcerpt::default(),
+            prepared_in: Duration::ZERO,
         });
+        let took = began.elapsed().saturating_sub(exchange.prepared_in);
         let sent = Sent {
             endpoint,
             number: offer.attempt,
             event: offer.event,
             counted,
             started_at,
-            duration: began.elapsed(),
+            duration: took,
             exchange,
             is_probe: false,
             _place: place,

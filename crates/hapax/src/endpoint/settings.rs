@@ -64,7 +64,8 @@ impl EndpointSettings {
     /// transaction that records it.
     pub(super) fn lease(&self) -> Duration {
         self.timeout
-            .saturating_add(self.timeout.max(limits::ENDPOINT_LEASE_MARGIN))
+            .saturating_mul(2)
+            .saturating_add(limits::ENDPOINT_LEASE_MARGIN)
     }
 
     /// The time between two failures that are counted as spread over time.
@@ -72,9 +73,29 @@ impl EndpointSettings {
         self.disable_after / limits::ENDPOINT_DISABLE_PART
     }
 
-    /// The limit of a call of the transport, which has the same timeout: a little longer.
+    /// The limit of a call of the transport, which has the same timeout for a request and half of it before
+    /// the request: a little longer.
     pub(super) fn outlasting(&self) -> Duration {
         self.timeout
+            .saturating_add(self.timeout / 2)
             .saturating_add(limits::ENDPOINT_LEASE_MARGIN / 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delivery_belongs_to_its_relay_for_longer_than_its_body_and_its_request_take() {
+        for millis in [1, 100, 1_000, 2_000, 15_000, 600_000] {
+            let timeout = Duration::from_millis(millis);
+            let settings = EndpointSettings {
+                timeout,
+                ..EndpointSettings::default()
+            };
+            assert!(settings.outlasting() > timeout + timeout / 2);
+            assert!(settings.lease() > settings.outlasting());
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! How a request reaches an endpoint.
 
+use std::time::Duration;
+
 use futures_util::future::BoxFuture;
 
 use super::{excerpt::RequestExcerpt, record::Endpoint};
@@ -12,8 +14,8 @@ pub const BUSY: &str = "busy";
 
 /// Sends events to endpoints.
 pub trait Transport: Send + Sync + 'static {
-    /// Sends an event to an endpoint, once. It neither retries nor stores anything, and ends within
-    /// the timeout that it was created with.
+    /// Sends an event to an endpoint, once. It neither retries nor stores anything. The request is made within
+    /// half of the timeout that the transport was created with, and has all of it then.
     fn send<'a>(&'a self, endpoint: &'a Endpoint, offer: &'a Offer) -> BoxFuture<'a, Exchange>;
 
     /// Closes what belongs to endpoints that were not used for a while.
@@ -31,4 +33,7 @@ pub struct Exchange {
     pub is_made: bool,
     /// The request; empty if none was made.
     pub request: RequestExcerpt,
+    /// How long the request was not made yet, for example because its body had to wait for a thread. It does
+    /// not count as the duration of the attempt.
+    pub prepared_in: Duration,
 }
