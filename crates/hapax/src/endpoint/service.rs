@@ -39,6 +39,9 @@ use crate::{
     telemetry,
 };
 
+const UNMADE: &str = "request to an endpoint cannot be made";
+/// Minimum time between two warnings that this relay is busy.
+const BUSY_WARNING: Duration = Duration::from_mins(1);
 const UNFILTERED: &str = "filters of endpoints took too long for other events";
 
 /// The endpoints of a process. Clones share everything.
@@ -63,7 +66,13 @@ struct Inner {
     late_end: Mutex<Option<mpsc::Receiver<Sent>>>,
     /// Attempts that wait for the log.
     logged: Mutex<Vec<EndpointAttempt>>,
+    /// The last warning that this relay is busy.
+    busy: Warning,
 }
+
+/// When a warning was last logged.
+#[derive(Debug, Default)]
+struct Warning(Mutex<Option<Instant>>);
 
 /// Reads of the index: of several callers that need a current index, one reads it for those that
 /// came before the read began.
@@ -106,6 +115,7 @@ impl Endpoints {
             late,
             late_end: Mutex::new(Some(late_end)),
             logged: Mutex::default(),
+            busy: Warning::default(),
         }))
     }
 
@@ -284,12 +294,14 @@ impl Endpoints {
     fn count(&self, sent: &Sent) {
         let (id, took) = (&sent.endpoint.id, sent.duration);
         if let (false, Err(error)) = (sent.is_made(), &sent.exchange.outcome) {
+            let is_busy = error.error_type() == BUSY;
             let error = error.error_chain();
-            tracing::warn!(
-                endpoint = id,
-                error,
-                "request to an endpoint cannot be made"
-            );
+            // Each delivery of a busy relay is tried again after seconds.
+            if is_busy && !self.0.busy.is_due(Instant::now()) {
+                tracing::debug!(endpoint = id, error, "{UNMADE}");
+            } else {
+                tracing::warn!(endpoint = id, error, "{UNMADE}");
+            }
             return;
         }
         let outcome = sent.outcome().as_str();
@@ -378,6 +390,18 @@ impl Endpoints {
     }
 }
 
+impl Warning {
+    /// Whether it is logged now, and not only at the debug level.
+    fn is_due(&self, now: Instant) -> bool {
+        let mut logged_at = locked(&self.0);
+        let is_due = logged_at.is_none_or(|it| now.duration_since(it) >= BUSY_WARNING);
+        if is_due {
+            *logged_at = Some(now);
+        }
+        is_due
+    }
+}
+
 /// A failpoint of the deliveries to endpoints.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Failpoint {
@@ -405,4 +429,17 @@ impl fmt::Debug for Endpoints {
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relay_that_stays_busy_warns_once_a_minute() {
+        let warning = Warning::default();
+        let now = Instant::now();
+        let due = [0, 1, 59, 60, 61, 120].map(|it| warning.is_due(now + Duration::from_secs(it)));
+        assert_eq!(due, [true, false, false, true, false, true]);
+    }
 }
