@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,45 @@ def test_a_last_transaction_that_begins_after_the_end_is_rolled_back(shared: str
             await tasks[1]
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_response_does_not_wait_long_for_a_connection_to_let_the_key_go(
+    shared: str, key: str, monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    monkeypatch.setattr("hapax.core.phased_flow.COMMIT_RECOVERY", 0.1)
+    settings: dict[str, Any] = {"min_size": 1, "max_size": 1, "timeout": 60.0}
+    began = time.monotonic()
+
+    async def run() -> None:
+        async with AsyncConnectionPool(shared, **settings) as pool:
+            held: list[Any] = []
+
+            async def handler(_: Any) -> phased.Response:
+                held.append(await pool.getconn())
+                raise RuntimeError("in trouble")
+
+            with pytest.raises(RuntimeError, match="in trouble"):
+                await phased.run_async(pool, handler, **request(key))
+            await pool.putconn(held.pop())
+
+    def run_sync() -> None:
+        with ConnectionPool(shared, **settings) as pool:
+            held: list[Any] = []
+
+            def handler(_: Any) -> phased.Response:
+                held.append(pool.getconn())
+                raise RuntimeError("in trouble")
+
+            with pytest.raises(RuntimeError, match="in trouble"):
+                phased.run(pool, handler, **request(key))
+            pool.putconn(held.pop())
+
+    if is_async:
+        asyncio.run(run())
+    else:
+        run_sync()
+    assert time.monotonic() - began < 30
 
 
 def test_a_phase_that_fails_writes_nothing_and_the_handler_may_go_on(kit: Kit, key: str) -> None:

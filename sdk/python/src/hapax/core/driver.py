@@ -6,6 +6,8 @@ All methods are coroutines. Those of a synchronous driver suspend only in :class
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
@@ -188,6 +190,33 @@ def run_blocking(coroutine: Coroutine[Any, Any, T]) -> T:
         if isinstance(step, Done):
             return step.value
         time.sleep(step)
+
+
+async def within(seconds: float, driver: Driver, coroutine: Coroutine[Any, Any, None]) -> None:
+    """Run core code for a limited time. On a synchronous driver it continues after that.
+
+    Raises:
+        asyncio.TimeoutError: it has not ended in time.
+    """
+    if driver.is_async:
+        await asyncio.wait_for(coroutine, seconds)
+        return
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            run_blocking(coroutine)
+        except BaseException as error:
+            raised.append(error)
+
+    # What waits for a connection cannot be interrupted.
+    thread = threading.Thread(target=run, name="hapax end", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise asyncio.TimeoutError
+    if raised:
+        raise raised[0]
 
 
 async def done(value: Any) -> Any:

@@ -27,4 +27,4 @@ LEASE_MAX = 24 * 3600.0
 PHASE_DATA_BYTES_MAX = 1024 * 1024
 """Maximum length of the results of phases in bytes, as in ``hapax.phase``."""
 COMMIT_RECOVERY = 5.0
-"""Time in seconds that is spent on finding out what became of a commit."""
+"""Time in seconds that is spent on finding out what became of a commit, or on letting a key go."""

@@ -6,6 +6,7 @@ lost its key, its own response is dropped, and its client receives that of the n
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import random
@@ -15,9 +16,9 @@ from dataclasses import replace
 from typing import Any
 
 from . import codes, sql
-from .driver import Driver, Failure, Kind, Unit
+from .driver import Driver, Failure, Kind, Unit, within
 from .flow import PAUSE_FIRST, PAUSE_MAX, Flow, require_version, too_large
-from .limits import RESPONSE_BYTES_MAX, RETRY_AFTER
+from .limits import COMMIT_RECOVERY, RESPONSE_BYTES_MAX, RETRY_AFTER
 from .message import Headers, Request, Response
 from .operation import Operation, Parsed
 from .owner import PROCESS, Owned, Owner, lost_commit
@@ -277,9 +278,12 @@ class PhasedFlow(Flow):
         return Disposition.RELEASE if phases._came_to_nothing or is_mistake else _GIVE_BACK
 
     async def _let_go(self, owner: Owner, verdict: Disposition | str) -> None:
-        """Release the key, or end its lease. If this fails, the lease ends by itself."""
+        """Release the key, or end its lease. If this fails or takes long, the lease ends."""
+        end = owner.release() if verdict is Disposition.RELEASE else owner.give_back()
         try:
-            await (owner.release() if verdict is Disposition.RELEASE else owner.give_back())
+            await within(COMMIT_RECOVERY, self.driver, end)
+        except asyncio.TimeoutError as error:
+            self._log("the key was not let go in time", error)
         except Exception as error:
             if self.driver.failure(error) is None and not owner.is_fenced:
                 raise
