@@ -145,6 +145,30 @@ test("a provider that recognizes no keys is never called twice", async () => {
   assert.equal(await bench.rows(key), 2);
 });
 
+test("the name of a step that is not repeated leaves room for its record", async () => {
+  const key = randomUUID();
+  const options: CallOptions<Charge> = {
+    recognizesKeys: false,
+    outcome: () => "nothing_happened",
+  };
+  let calls = 0;
+  const fail = (): Promise<Charge> => {
+    calls += 1;
+    return Promise.reject(new Error("no connection"));
+  };
+  const work: Work = async (phases) => {
+    const long = phases.call("é".repeat(121), fail, options);
+    await assert.rejects(long, /at most 241 bytes, not 242/);
+    assert.equal(calls, 0);
+    const longest = phases.call("s".repeat(241), fail, options);
+    await assert.rejects(longest, problemWith(503, "DEPENDENCY.unavailable"));
+    assert.equal(calls, 1);
+    assert.equal(phases.recoveryPoint, `${"s".repeat(241)} called undone`);
+    return { status: 201 };
+  };
+  assert.equal((await bench.run(key, work)).status, 201);
+});
+
 test("the result of a call that is not repeated is committed at once", async () => {
   const key = randomUUID();
   const options = { recognizesKeys: false };

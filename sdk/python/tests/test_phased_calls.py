@@ -77,6 +77,34 @@ def test_a_refusal_is_stored_and_an_undone_phase_leaves_nothing(kit: Kit, key: s
     assert kit.rows(key) == 0
 
 
+def test_the_name_of_a_step_that_is_not_repeated_leaves_room_for_its_record(
+    kit: Kit, key: str
+) -> None:
+    calls: list[str] = []
+
+    async def fail(asked: str) -> None:
+        calls.append(asked)
+        raise RuntimeError("no connection")
+
+    def calling(step: str) -> Any:
+        async def handler(phases: Any) -> phased.Response:
+            nothing = CallFailure.NOTHING_HAPPENED
+            await done(phases.call(step, fail, outcome=lambda _: nothing, recognizes_keys=False))
+            return phased.Response(201)
+
+        return handler
+
+    with pytest.raises(ValueError, match="at most 241 bytes, not 242"):
+        kit.run(key, calling("é" * 121))
+    assert calls == []
+    assert kit.column(key, "recovery_point") is None
+    with pytest.raises(Problem) as info:
+        kit.run(key, calling("s" * 241))
+    assert info.value.code is codes.UNAVAILABLE
+    assert len(calls) == 1
+    assert kit.column(key, "recovery_point") == "s" * 241 + " called undone"
+
+
 def test_a_phase_that_was_undone_runs_again(kit: Kit, key: str) -> None:
     async def remove(tx: Any) -> None:
         await execute(tx, f"DELETE FROM shop_order WHERE item = '{key}'")

@@ -29,7 +29,8 @@ export interface CallOptions<Value> {
   lookUp?: (key: string, signal: AbortSignal) => Promise<Value | undefined>;
   /**
    * Whether the provider recognizes a repeated call by its key; by default true. Otherwise the call is
-   * recorded before it is made, and never repeated: only `lookUp` finds its outcome.
+   * recorded before it is made, and never repeated: only `lookUp` finds its outcome. The name of its
+   * step has at most 241 bytes; a longer one is refused before the call.
    */
   recognizesKeys?: boolean;
   /**
@@ -148,9 +149,10 @@ export class Phases<Client extends object> {
     this.use(step, "call");
     if (this.results.has(step)) return this.results.get(step) as Value;
     const { recognizesKeys = true } = options;
+    const mark = `${step}${CALLED}`;
+    if (!recognizesKeys && !this.results.has(mark)) checkStep(step);
     const isFirst = !recognizesKeys || (!this.isResumed && !this.requested.has(step));
     const key = await this.providerKey(step);
-    const mark = `${step}${CALLED}`;
     if (!recognizesKeys) {
       if (this.results.has(mark)) return this.lookUp(step, key, options, undefined);
       await this.commit(mark, (_, results) => Promise.resolve(void results.set(mark, null)));
@@ -397,6 +399,16 @@ function checkName(name: string): void {
   const bytes = Buffer.byteLength(name);
   if (bytes < 1 || bytes > NAME_BYTES_MAX) {
     throw new UsageError(`the name of a phase has 1 to ${NAME_BYTES_MAX} bytes, not ${bytes}`);
+  }
+}
+
+/** Refuses a step whose call could be recorded, and the record not undone after the call. */
+function checkStep(step: string): void {
+  const [bytes, most] = [Buffer.byteLength(step), NAME_BYTES_MAX - `${CALLED}${UNDONE}`.length];
+  if (bytes > most) {
+    throw new UsageError(
+      `the name of a step whose call is never repeated has at most ${most} bytes, not ${bytes}`,
+    );
   }
 }
 

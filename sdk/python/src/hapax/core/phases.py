@@ -24,6 +24,8 @@ _CALLED = " called"
 """Ends the name of the phase that precedes a call which is never repeated."""
 _UNDONE = " undone"
 """Ends the name of the phase that undoes another one."""
+_STEP_BYTES_MAX = KEY_BYTES_MAX - len(_CALLED + _UNDONE)
+"""Maximum length of the name of a step whose call is never repeated in bytes."""
 
 
 class CallFailure(Enum):
@@ -142,9 +144,11 @@ class BasePhases:
         self._use(step, "call")
         if step in self._results:
             return self._results[step]
+        mark = step + _CALLED
+        if not provider.recognizes_keys and mark not in self._results:
+            _check_step(step)
         is_first = not provider.recognizes_keys or not (self.is_resumed or step in self._requested)
         key = await self._provider_key(step)
-        mark = step + _CALLED
         if not provider.recognizes_keys:
             if mark in self._results:
                 return await self._look_up(step, key, provider, None)
@@ -350,7 +354,7 @@ class AsyncPhases(BasePhases):
         The result is stored with the next phase: return what the handler needs, and no secrets.
 
         Args:
-            step: the name of the step.
+            step: the name of the step, at most 241 bytes if the provider does not recognize keys.
             run: calls the provider once, with the key that it is passed.
             outcome: what an exception of ``run`` means: a :class:`Problem` is a refusal. Default: a
                 :class:`Problem` with a status below 500 is a refusal, and the outcome after any
@@ -367,6 +371,7 @@ class AsyncPhases(BasePhases):
         Raises:
             Problem: the refusal; or the outcome is unknown. The key then stays in progress, and a
                 retry finds the outcome out.
+            ValueError: the name of the step is too long. Nothing was called.
         """
         provider = Provider(outcome, look_up, recognizes_keys, remembers_refusals)
         return await self._call(step, run, provider)
@@ -435,6 +440,16 @@ def _check_name(name: str) -> None:
     length = len(name.encode())
     if not 1 <= length <= KEY_BYTES_MAX:
         raise ValueError(f"the name of a phase has 1 to {KEY_BYTES_MAX} bytes, not {length}")
+
+
+def _check_step(step: str) -> None:
+    """Refuse a step whose call could be recorded, and the record not undone after the call."""
+    length = len(step.encode())
+    if length > _STEP_BYTES_MAX:
+        raise ValueError(
+            f"the name of a step whose call is never repeated has at most {_STEP_BYTES_MAX} bytes, "
+            f"not {length}"
+        )
 
 
 def _json(value: object) -> Any:
