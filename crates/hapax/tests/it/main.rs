@@ -8,6 +8,7 @@
 mod recorder;
 mod relay;
 mod filters;
+mod endpoint_waits;
 mod trials;
 mod blocked;
 mod strain;
