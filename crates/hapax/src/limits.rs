@@ -460,8 +460,7 @@ pub const ENDPOINT_PROBES: usize = 16;
 pub const ENDPOINT_POSTPONE: Duration = Duration::from_mins(1);
 /// Bounds of the random wait before a delivery whose mapping could not begin in time is due again.
 pub const ENDPOINT_BUSY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
-/// How much longer than two timeouts of a request a claimed delivery belongs to its relay. An attempt takes
-/// one and a half at most: half of one passes before the request.
+/// How much longer than two timeouts of a request, of which an attempt takes 1.5, a relay owns its claims.
 pub const ENDPOINT_LEASE_MARGIN: Duration = Duration::from_secs(2);
 /// Default time for which attempts at endpoints and ended deliveries are kept.
 pub const ENDPOINT_RETENTION: Duration = Duration::from_hours(7 * 24);

@@ -102,7 +102,7 @@ async fn other_tasks_run_while_filters_of_many_endpoints_are_applied() {
     // The test has one thread, which the task gets only if it is given away.
     let task = tokio::spawn(async {});
     let filtering = Filtering::default();
-    let begin_by = Instant::now() + Duration::from_secs(60);
+    let begin_by = Instant::now() + Duration::from_mins(1);
     let taking = filtering.taking(&of_type, &event, begin_by).await;
     assert!(taking.unwrap().is_empty());
     assert!(task.is_finished());

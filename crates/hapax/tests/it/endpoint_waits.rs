@@ -14,8 +14,11 @@ use hapax::{
     relay::Destination,
     sink::{Offer, SinkError},
 };
-use hapax_testkit::{clock::seeded_random, wait::eventually};
-use tokio::time::{Instant, sleep};
+use hapax_testkit::{
+    clock::seeded_random,
+    wait::{eventually, pace},
+};
+use tokio::time::Instant;
 
 use crate::stage::{PATIENCE, Stage};
 
@@ -28,7 +31,7 @@ impl Transport for LongPrepared {
     fn send<'a>(&'a self, _: &'a Endpoint, _: &'a Offer) -> BoxFuture<'a, Exchange> {
         Box::pin(async {
             let began = Instant::now();
-            sleep(WAIT).await;
+            pace(WAIT).await;
             Exchange {
                 outcome: Err(SinkError::unavailable("exchange", "it fails")),
                 is_made: true,
