@@ -25,7 +25,8 @@ import type { HeaderPairs } from "./core/response.js";
 import { databaseOf, type PgPool, type PgTransaction } from "./pg.js";
 
 export { FencedError };
-export type { CallFailure, CallOptions, Phases } from "./core/phases.js";
+export type { CallFailure, CallOptions } from "./core/call.js";
+export type { Phases } from "./core/phases.js";
 
 /** A request with its key. */
 export interface PhasedRequest extends Scope {

@@ -13,7 +13,7 @@ import pg from "pg";
 import postgres from "postgres";
 import { until } from "./support/http.js";
 import { charge, insert, remove } from "./support/payments.js";
-import { Bench, isUnknown, problemWith, request, type Work } from "./support/phased.js";
+import { Bench, problemWith, request, type Work } from "./support/phased.js";
 
 let bench: Bench;
 
@@ -194,77 +194,6 @@ test("the last transaction is committed with the response, or not at all", async
     assert.equal(ended.outcome, status === 500 ? "unstored" : "stored");
     assert.equal(await bench.rows(key), count);
     assert.equal(await bench.db.count(`hapax.outbox_event WHERE aggregate_id = '${key}'`), count);
-  }
-});
-
-test("a handler whose time is over gives the key back, and commits nothing more", async () => {
-  const key = randomUUID();
-  let late: Promise<unknown> | undefined;
-  const work: Work = (phases) =>
-    new Promise((resolve) => {
-      phases.signal.addEventListener("abort", () => {
-        late = phases.transaction("late", (tx) => insert(tx, key)).catch((error: unknown) => error);
-        resolve({ status: 201 });
-      });
-    });
-  await assert.rejects(bench.run(key, work, { handlerMs: 100 }), isUnknown);
-  assert.ok((await late) instanceof UsageError);
-  assert.equal(await bench.rows(key), 0);
-  assert.equal((await bench.row(key))?.is_free, true);
-});
-
-test("a last transaction for which the request has no time left is rolled back", async () => {
-  const key = randomUUID();
-  const pool = new pg.Pool({ connectionString: bench.db.url, max: 1 });
-  let late: Promise<unknown> | undefined;
-  const work: Work = async (phases) => {
-    const busy = await pool.connect();
-    late = phases.last().catch((error: unknown) => error);
-    phases.signal.addEventListener("abort", () => busy.release());
-    await late;
-    return { status: 201 };
-  };
-  await assert.rejects(phased(pool, request(key), work, { handlerMs: 1_000 }), isUnknown);
-  assert.ok((await late) instanceof UsageError);
-  // The only connection is free.
-  (await pool.connect()).release();
-  await pool.end();
-  assert.equal((await bench.row(key))?.is_free, true);
-});
-
-test("what waits for the database when the request ends neither calls nor commits", async () => {
-  const orm = new Kysely<object>({ dialect: new PostgresDialect({ pool: bench.pool }) });
-  const calls = bench.provider.calls.length;
-  for (const what of ["call", "phase"] as const) {
-    const key = randomUUID();
-    const holder = await bench.pool.connect();
-    const text = `INSERT INTO orders (id, tenant, item, amount) VALUES ('${key}', 'a', 'b', 5)`;
-    let late: Promise<unknown> | undefined;
-    const ended = phased(
-      kysely(orm),
-      request(key),
-      async (phases) => {
-        await holder.query("BEGIN");
-        await holder.query("SELECT FROM hapax.idempotency_key WHERE key = $1 FOR UPDATE", [key]);
-        phases.signal.addEventListener("abort", () => void holder.query("ROLLBACK"));
-        const begun: Promise<unknown> =
-          what === "call"
-            ? phases.call("charge", (asked) => charge(bench.provider.url, asked))
-            : phases.transaction("late", async (tx) => {
-                await tx.executeQuery(CompiledQuery.raw(text));
-              });
-        late = begun.catch((error: unknown) => error);
-        await late;
-        return { status: 201 };
-      },
-      { handlerMs: 1_000 },
-    );
-    await assert.rejects(ended, isUnknown);
-    assert.ok((await late) instanceof UsageError, what);
-    holder.release();
-    assert.equal(bench.provider.calls.length, calls);
-    assert.equal(await bench.rows(key), 0);
-    assert.equal((await bench.row(key))?.recovery_point, null);
   }
 });
 

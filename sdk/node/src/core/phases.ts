@@ -2,43 +2,13 @@
  * The phases of a request, as its handler sees them. Results of phases are stored with the key, so that
  * the next owner of the key continues after the last one.
  */
+import { nothingDone, outcomeUnknown, usualOutcome, type CallOptions } from "./call.js";
 import { UsageError } from "./errors.js";
-import { NAME_BYTES_MAX, PHASE_DATA_BYTES_MAX } from "./limits.js";
 import type { LastPhase, Owner, Written } from "./owner.js";
+import { CALLED, checkName, checkStep, UNDONE } from "./phase-names.js";
+import { dataOf, jsonOf } from "./phase-results.js";
 import { Problem } from "./problem.js";
 import type { Transactional } from "./tx.js";
-
-/**
- * What a failed call to a provider means: a {@link Problem} is a refusal, after which the call has no
- * effect; `nothing_happened` is a failure without effect, such as a connection that was never
- * established; the outcome of any other failure is `unknown`.
- */
-export type CallFailure = Problem | "nothing_happened" | "unknown";
-
-/** How a provider behaves. */
-export interface CallOptions<Value> {
-  /**
-   * What an error of the call means. By default a {@link Problem} with a status below 500 is a
-   * refusal, and the outcome after any other error is unknown.
-   */
-  outcome?: (error: unknown) => CallFailure;
-  /**
-   * Asks the provider what has become of the key, if the outcome is unknown. Returns `undefined` if
-   * the provider does not know the key; throws a {@link Problem} if it has refused the call.
-   */
-  lookUp?: (key: string, signal: AbortSignal) => Promise<Value | undefined>;
-  /**
-   * Whether the provider recognizes a repeated call by its key; by default true. Otherwise the call is
-   * recorded before it is made, and never repeated: only `lookUp` finds its outcome. The name of its
-   * step has at most 241 bytes; a longer one is refused before the call.
-   */
-  recognizesKeys?: boolean;
-  /**
-   * Whether the provider stores its refusals under the key, so that the refusal of a repeated call is
-   * the outcome of the first one; by default false.
-   */
-  remembersRefusals?: boolean;
-}
 
 /** The phases of a request. They run one after the other. */
 export class Phases<Client extends object> {
@@ -362,86 +332,4 @@ const progress = new WeakMap<object, () => Progress>();
 /** The progress of a request at its end. */
 export function progressOf(phases: Phases<never>): Progress {
   return (progress.get(phases) as () => Progress)();
-}
-
-/** Ends the name of the phase that precedes a call which is never repeated. */
-const CALLED = " called";
-/** Ends the name of the phase that undoes another one. */
-const UNDONE = " undone";
-
-function usualOutcome(error: unknown): CallFailure {
-  return error instanceof Problem && error.status < 500 ? error : "unknown";
-}
-
-function nothingDone(step: string, cause: unknown): Problem {
-  return new Problem(
-    "DEPENDENCY.unavailable",
-    `the provider of the step "${step}" failed and has done nothing; try again`,
-    { retryAfter: 1, cause },
-  );
-}
-
-function outcomeUnknown<Value>(
-  step: string,
-  { recognizesKeys = true, lookUp }: CallOptions<Value>,
-  cause: unknown,
-): Problem {
-  const what = `the outcome of the step "${step}" is unknown`;
-  if (!recognizesKeys && !lookUp) {
-    const detail = `${what}, and the call is not repeated`;
-    return new Problem("CONFLICT.idempotency.outcome_unknown", detail, { cause });
-  }
-  const detail = `${what}; send the same request again, which finds it out`;
-  return new Problem("DEPENDENCY.timeout", detail, { retryAfter: 1, cause });
-}
-
-function checkName(name: string): void {
-  const bytes = Buffer.byteLength(name);
-  if (bytes < 1 || bytes > NAME_BYTES_MAX) {
-    throw new UsageError(`the name of a phase has 1 to ${NAME_BYTES_MAX} bytes, not ${bytes}`);
-  }
-}
-
-/** Refuses a step whose call could be recorded, and the record not undone after the call. */
-function checkStep(step: string): void {
-  const [bytes, most] = [Buffer.byteLength(step), NAME_BYTES_MAX - `${CALLED}${UNDONE}`.length];
-  if (bytes > most) {
-    throw new UsageError(
-      `the name of a step whose call is never repeated has at most ${most} bytes, not ${bytes}`,
-    );
-  }
-}
-
-/** A value as a later owner of the key reads it. */
-function jsonOf<Value>(name: string, value: Value): Value {
-  if (!isPlain(value)) {
-    throw new UsageError(
-      `the result of ${JSON.stringify(name)} is stored as JSON, and it is not a plain value: return ` +
-        "only what the handler needs, such as an id, and not the result of a statement or a response",
-    );
-  }
-  return JSON.parse(JSON.stringify(value ?? null)) as Value;
-}
-
-/** Whether JSON has a value, or its class says what JSON has instead. */
-function isPlain(value: unknown): boolean {
-  if (value === null || value === undefined) return true;
-  if (typeof value === "number") return Number.isFinite(value);
-  if (typeof value !== "object") return typeof value === "string" || typeof value === "boolean";
-  if (Array.isArray(value)) return value.every(isPlain);
-  if (typeof (value as { toJSON?: unknown }).toJSON === "function") return true;
-  const prototype: unknown = Object.getPrototypeOf(value);
-  const isObject = prototype === Object.prototype || prototype === null;
-  return isObject && Object.values(value).every(isPlain);
-}
-
-function dataOf(name: string, results: Map<string, unknown>): string {
-  const data = JSON.stringify(Object.fromEntries(results));
-  if (Buffer.byteLength(data) > PHASE_DATA_BYTES_MAX) {
-    throw new UsageError(
-      `with the phase ${JSON.stringify(name)}, the results have more than ${PHASE_DATA_BYTES_MAX} ` +
-        "bytes: return only what the handler needs, such as an id",
-    );
-  }
-  return data;
 }

@@ -1,0 +1,26 @@
+/** The names under which phases and calls are recorded. */
+import { UsageError } from "./errors.js";
+import { NAME_BYTES_MAX } from "./limits.js";
+
+/** Ends the name of the phase that precedes a call which is never repeated. */
+export const CALLED = " called";
+/** Ends the name of the phase that undoes another one. */
+export const UNDONE = " undone";
+
+/** Refuses a name that the database does not record. */
+export function checkName(name: string): void {
+  const bytes = Buffer.byteLength(name);
+  if (bytes < 1 || bytes > NAME_BYTES_MAX) {
+    throw new UsageError(`the name of a phase has 1 to ${NAME_BYTES_MAX} bytes, not ${bytes}`);
+  }
+}
+
+/** Refuses a step whose call could be recorded, and the record not undone after the call. */
+export function checkStep(step: string): void {
+  const [bytes, most] = [Buffer.byteLength(step), NAME_BYTES_MAX - `${CALLED}${UNDONE}`.length];
+  if (bytes > most) {
+    throw new UsageError(
+      `the name of a step whose call is never repeated has at most ${most} bytes, not ${bytes}`,
+    );
+  }
+}
