@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { after, afterEach, before, describe, test } from "node:test";
 import { RESPONSE_BYTES_MAX } from "#dist/core/limits";
-import { FencedError, UsageError } from "hapax";
+import { FencedError, Problem, UsageError } from "hapax";
 import { kysely } from "hapax/kysely";
 import { phased } from "hapax/phased";
 import { postgresJs } from "hapax/postgres-js";
@@ -285,6 +285,30 @@ test("a phase and a call have different names", async () => {
     await assert.rejects(phase, /"first" is the name of a phase and of a call/);
     await phases.transaction("second", (tx) => insert(tx, key));
     await assert.rejects(phases.call("second", call), UsageError);
+    return { status: 201 };
+  });
+  assert.equal(await bench.rows(key), 1);
+});
+
+test("a name that ends as a record of the package does is refused", async () => {
+  const key = randomUUID();
+  const nothing = (): Promise<undefined> => Promise.resolve(undefined);
+  for (const name of ["mark order undone", "charge called", "charge called undone", "a\0", "\ud800"]) {
+    await bench.run(key, async (phases) => {
+      const refused = [
+        () => phases.transaction(name, (tx) => insert(tx, key)),
+        () => phases.call(name, nothing),
+        () => phases.undo(name, nothing),
+      ];
+      for (const use of refused) await assert.rejects(use, UsageError, name);
+      throw new Problem("VALIDATION.member", "not this amount", { member: "amount" });
+    }).catch(() => undefined);
+    assert.equal(await bench.row(key), undefined, name);
+  }
+  assert.equal(await bench.rows(key), 0);
+  await bench.run(key, async (phases) => {
+    await phases.transaction("undone", (tx) => insert(tx, key));
+    await phases.call("called", nothing);
     return { status: 201 };
   });
   assert.equal(await bench.rows(key), 1);

@@ -7,6 +7,31 @@ export const CALLED = " called";
 /** Ends the name of the phase that undoes another one. */
 export const UNDONE = " undone";
 
+/** What the database does not store in a text, or not in JSON: NUL, and half of a surrogate pair. */
+const UNSTORABLE = /\0|\p{Surrogate}/u;
+
+/** Whether the database stores a text as it is. */
+export function isStorable(text: string): boolean {
+  return !UNSTORABLE.test(text);
+}
+
+/** Refuses a name of a handler that could not be recorded, or would be read as a mark of the package. */
+export function checkOwn(name: string): void {
+  if (!isStorable(name)) {
+    throw new UsageError(
+      `the name ${JSON.stringify(name)} contains NUL or half of a surrogate pair, which the database ` +
+        "does not store",
+    );
+  }
+  const mark = [CALLED, UNDONE].find((each) => name.endsWith(each));
+  if (mark !== undefined) {
+    throw new UsageError(
+      `the name ${JSON.stringify(name)} ends in ${JSON.stringify(mark)}, as the records of the ` +
+        "package do: use another name for the phase or the call",
+    );
+  }
+}
+
 /** Refuses a name that the database does not record. */
 export function checkName(name: string): void {
   const bytes = Buffer.byteLength(name);

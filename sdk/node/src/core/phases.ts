@@ -5,7 +5,7 @@
 import { nothingDone, outcomeUnknown, usualOutcome, type CallOptions } from "./call.js";
 import { UsageError } from "./errors.js";
 import type { LastPhase, Owner, Written } from "./owner.js";
-import { CALLED, checkName, checkStep, UNDONE } from "./phase-names.js";
+import { CALLED, checkName, checkOwn, checkStep, UNDONE } from "./phase-names.js";
 import { dataOf, jsonOf } from "./phase-results.js";
 import { Problem } from "./problem.js";
 import type { Transactional } from "./tx.js";
@@ -69,7 +69,8 @@ export class Phases<Client extends object> {
    * the phase was committed before, by this owner or an earlier one, `work` does not run. The result is
    * returned as JSON returns it: return what a later phase needs, such as an id, and no secrets.
    *
-   * Call no other system in it. An error rolls it back. No call has the same name.
+   * Call no other system in it. An error rolls it back. No call has the same name, and no name of a
+   * phase or a call ends in " called" or " undone": the records of the package do.
    */
   async transaction<Result>(
     name: string,
@@ -94,6 +95,15 @@ export class Phases<Client extends object> {
     work: (tx: Transactional<Client>) => Promise<Result>,
   ): Promise<Result> {
     this.owner.check();
+    checkOwn(name);
+    return this.undoRecorded(name, work);
+  }
+
+  /** Undoes a phase, or the record of a call that is never repeated. */
+  private async undoRecorded<Result>(
+    name: string,
+    work: (tx: Transactional<Client>) => Promise<Result>,
+  ): Promise<Result> {
     const undone = `${name}${UNDONE}`;
     return this.commit(undone, async (tx, results) => {
       const result = await work(tx);
@@ -193,7 +203,7 @@ export class Phases<Client extends object> {
       this.settled(step, undefined);
       // The mark would forbid the call in the next attempt.
       if (options.recognizesKeys === false) {
-        await this.undo(`${step}${CALLED}`, () => Promise.resolve());
+        await this.undoRecorded(`${step}${CALLED}`, () => Promise.resolve());
       }
       if (this.requested.size === 1 && !this.hasEffect()) this.nothingHappened();
       throw nothingDone(step, error);
@@ -284,8 +294,9 @@ export class Phases<Client extends object> {
     if (this.lastPhase) throw new UsageError("the last phase is open: respond");
   }
 
-  /** Refuses the name of a phase for a call, and that of a call for a phase. */
+  /** Refuses the name of a phase for a call, that of a call for a phase, and that of a record. */
   private use(name: string, use: "phase" | "call"): void {
+    checkOwn(name);
     if ((this.uses.get(name) ?? use) !== use) {
       throw new UsageError(
         `${JSON.stringify(name)} is the name of a phase and of a call: the second one would not ` +
