@@ -1,9 +1,9 @@
-/** Requests in phases: results, leases, lost commits, and owners that have lost their key. */
+/** Requests in phases: results, leases and lost commits. */
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { after, afterEach, before, describe, test } from "node:test";
 import { RESPONSE_BYTES_MAX } from "#dist/core/limits";
-import { FencedError, Problem, UsageError } from "hapax";
+import { Problem, UsageError } from "hapax";
 import { kysely } from "hapax/kysely";
 import { phased } from "hapax/phased";
 import { postgresJs } from "hapax/postgres-js";
@@ -11,7 +11,6 @@ import { FaultProxy } from "hapax/testing";
 import { CompiledQuery, Kysely, PostgresDialect } from "kysely";
 import pg from "pg";
 import postgres from "postgres";
-import { until } from "./support/http.js";
 import { charge, insert, remove } from "./support/payments.js";
 import { Bench, problemWith, request, type Work } from "./support/phased.js";
 
@@ -77,64 +76,6 @@ test("the next owner continues after the last phase, with its results", async ()
   const order = { id: key, at: "1970-01-01T00:00:00.000Z" };
   assert.deepEqual(seen, [[undefined, false], order, ["reserved", true], order]);
   assert.equal(await bench.rows(key), 1);
-});
-
-test("a late owner is fenced, and receives the response of the new one", async () => {
-  const key = randomUUID();
-  const proxy = await FaultProxy.start(bench.db.url);
-  const slow = new pg.Pool({ connectionString: proxy.url, max: 5 });
-  slow.on("error", () => undefined);
-  slow.on("connect", (client) => client.on("error", () => undefined));
-  try {
-    let wake!: () => void;
-    const sleep = new Promise<void>((resolve) => (wake = resolve));
-    let fenced: unknown;
-    const late = phased(
-      slow,
-      request(key),
-      async (phases) => {
-        await phases.transaction("reserved", (tx) => insert(tx, key));
-        // The process is suspended, and its renewals do not arrive.
-        proxy.decide = (text) => (text.includes("hapax.renew") ? "hold" : "pass");
-        await sleep;
-        assert.equal(phases.isHeld(), false);
-        const written = phases.transaction("late", (tx) => insert(tx, `${key}-late`));
-        fenced = await written.catch((error: unknown) => error);
-        throw fenced;
-      },
-      { leaseMs: 200 },
-    );
-    await until(async () => (await bench.row(key))?.recovery_point === "reserved", "the phase");
-    const resumed = await phased(bench.pool, request(key), async (phases) => {
-      assert.deepEqual([phases.recoveryPoint, phases.isResumed], ["reserved", true]);
-      return { status: 201, body: "of the new owner" };
-    });
-    assert.equal(resumed.outcome, "stored");
-    wake();
-    const replay = await late;
-    assert.deepEqual([replay.outcome, replay.body.toString()], ["replayed", "of the new owner"]);
-    assert.ok(fenced instanceof FencedError);
-    assert.match(fenced.message, /another process has taken the request over/);
-    assert.equal(await bench.rows(key), 1);
-  } finally {
-    await proxy.stop();
-    await slow.end();
-  }
-});
-
-test("a late owner without a new response receives the error of the fence", async () => {
-  const key = randomUUID();
-  const work: Work = async (phases) => {
-    await bench.db.pool.query(
-      "UPDATE hapax.idempotency_key SET epoch = 2, lease_until = 'infinity' WHERE key = $1",
-      [key],
-    );
-    await phases.transaction("late", (tx) => insert(tx, key));
-    return { status: 201 };
-  };
-  await assert.rejects(bench.run(key, work), FencedError);
-  assert.equal(await bench.rows(key), 0);
-  assert.equal((await bench.row(key))?.epoch, 2);
 });
 
 test("the lease is renewed while the handler runs", async () => {

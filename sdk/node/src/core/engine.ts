@@ -30,6 +30,7 @@ import type { ParsedRequest } from "./request.js";
 import { Responder, unclaimed, type Handler } from "./responder.js";
 import {
   disposition,
+  isSame,
   splitHeaders,
   type Disposition,
   type HeaderPairs,
@@ -158,10 +159,9 @@ export class Engine<Client extends object> extends Responder<Client, Transaction
         .transaction((session) => claim(session, scope, request.fingerprint, this.policy))
         .catch(() => undefined);
       if (found?.outcome === "replay") {
-        const isOwn =
-          found.response.status === ran.stored.status &&
-          found.response.body.equals(ran.stored.body);
-        return isOwn ? firstResponse(ran, "stored") : replayOf(found.response, this.policy.profile);
+        return isSame(found.response, ran.stored)
+          ? firstResponse(ran, "stored")
+          : replayOf(found.response, this.policy.profile);
       }
       // An open key means that nothing was committed: the client sends the request again.
       const isKnown = found !== undefined && found.outcome !== "in_progress";

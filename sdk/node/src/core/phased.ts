@@ -29,7 +29,7 @@ import type { Profile } from "./profile.js";
 import { outcomeProblem, replayOf } from "./reply.js";
 import type { ParsedRequest } from "./request.js";
 import { Responder, unclaimed, type Handled, type Handler } from "./responder.js";
-import { disposition, type HttpResponse } from "./response.js";
+import { disposition, isSame, type HttpResponse } from "./response.js";
 
 /** Options of an operation in phases. A key is always required, and no failure is stored. */
 export interface PhasedOptions<Request> extends Omit<Options<Request>, "key" | "onFailure"> {
@@ -222,9 +222,7 @@ export class PhasedEngine<Client extends object> extends Responder<Client, Phase
     const isKnown = isRolledBack(error) && !owner.isFenced() && owner.lost === undefined;
     const found = isKnown ? undefined : await this.lookUp(request);
     if (found?.outcome === "replay") {
-      const { status, body } = ran.stored;
-      const isOwn = found.response.status === status && found.response.body.equals(body);
-      return isOwn
+      return isSame(found.response, ran.stored)
         ? { outcome: "stored", response: firstResponse(ran, "stored") }
         : this.taken(found);
     }

@@ -51,6 +51,15 @@ export function disposition(status: number, onFailure: OnFailure, profile: Profi
   return stored ? "effect-free" : "release";
 }
 
+/** Whether a stored response is the one that a request has sent to the store. */
+export function isSame(stored: HttpResponse, sent: HttpResponse): boolean {
+  return (
+    stored.status === sent.status &&
+    stored.body.equals(sent.body) &&
+    JSON.stringify(stored.headers) === JSON.stringify(sent.headers)
+  );
+}
+
 /** Splits headers into those that are stored and those that belong to this exchange only. */
 export function splitHeaders(
   headers: HeaderPairs,
