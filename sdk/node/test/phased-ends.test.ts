@@ -87,3 +87,53 @@ test("what waits for the database when the request ends neither calls nor commit
     assert.equal((await bench.row(key))?.recovery_point, null);
   }
 });
+
+test("a call in a phase is refused at once, also if the pool has no second connection", async () => {
+  const key = randomUUID();
+  const pool = new pg.Pool({ connectionString: bench.db.url, max: 1 });
+  const calls = bench.provider.calls.length;
+  const work: Work = async (phases) => {
+    const call = (): Promise<unknown> =>
+      phases.call("charge", (asked) => charge(bench.provider.url, asked));
+    const uses = [call, () => phases.providerKey("charge")];
+    for (const use of uses) {
+      const inner = phases.transaction("reserved", async (tx) => {
+        await insert(tx, key);
+        await use();
+      });
+      await assert.rejects(inner, /a phase is open/);
+    }
+    const undone = phases.undo("reserved", async () => void (await call()));
+    await assert.rejects(undone, /a phase is open/);
+    await insert(await phases.last(), key);
+    for (const use of uses) await assert.rejects(use, /the last phase is open/);
+    return { status: 201 };
+  };
+  const ended = await phased(pool, request(key), work, { handlerMs: 5_000 });
+  assert.equal(ended.outcome, "stored");
+  assert.equal(bench.provider.calls.length, calls);
+  assert.equal(await bench.rows(key), 1);
+  await pool.end();
+});
+
+test("a phase that never settles ends with its request", async () => {
+  const key = randomUUID();
+  const pool = new pg.Pool({ connectionString: bench.db.url, max: 1 });
+  let late: Promise<unknown> | undefined;
+  const work: Work = async (phases) => {
+    const never = phases.transaction("reserved", async (tx) => {
+      await insert(tx, key);
+      await new Promise(() => undefined);
+    });
+    late = never.catch((error: unknown) => error);
+    await late;
+    return { status: 201 };
+  };
+  await assert.rejects(phased(pool, request(key), work, { handlerMs: 500 }), isUnknown);
+  assert.ok((await late) instanceof UsageError);
+  // The only connection is free, and has given the key back.
+  (await pool.connect()).release();
+  assert.equal((await bench.row(key))?.is_free, true);
+  assert.equal(await bench.rows(key), 0);
+  await pool.end();
+});

@@ -62,7 +62,11 @@ test("a late owner is fenced, and receives the response of the new one", async (
 
 test("a late owner with another header responds with the header that is stored", async () => {
   const key = randomUUID();
-  const created = (by: string) => ({ status: 201, headers: [["location", `/by/${by}`]] as [string, string][], body: "ok" });
+  const created = (by: string) => ({
+    status: 201,
+    headers: [["location", `/by/${by}`]] as [string, string][],
+    body: "ok",
+  });
   const late = await bench.run(key, async () => {
     await bench.db.pool.query(
       "UPDATE hapax.idempotency_key SET lease_until = date_trunc('milliseconds', clock_timestamp()) WHERE key = $1",

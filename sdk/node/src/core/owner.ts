@@ -66,6 +66,9 @@ export class Owner<Client extends object> {
   /** Why it is not known whether a phase was committed. */
   lost: unknown;
   private readonly stopping = new AbortController();
+  private readonly stopped = new Promise<void>((resolve) => {
+    this.signal.addEventListener("abort", () => resolve());
+  });
   private isOver = false;
   private isLost = false;
   private heldUntil: number;
@@ -153,7 +156,10 @@ export class Owner<Client extends object> {
     return String(row?.provider_key);
   }
 
-  /** Runs and commits a phase, and calls `committed` before the request can end. */
+  /**
+   * Runs and commits a phase, and calls `committed` before the request can end. It is rolled back when
+   * the request ends, even if `work` never settles.
+   */
   async phase<Result>(
     name: string,
     work: (tx: Transactional<Client>) => Promise<Written<Result>>,
@@ -164,11 +170,13 @@ export class Owner<Client extends object> {
     const mayCommit = (): void => this.check();
     return this.transaction(
       async (session, commit) => {
+        // The request may have ended while it waited for a connection.
+        this.check();
         const events = new Events();
         const lent = lend(session.client, events);
         let written: Written<Result>;
         try {
-          written = await work(lent.tx);
+          written = await Promise.race([work(lent.tx), this.ended()]);
         } finally {
           lent.end();
         }
@@ -230,6 +238,13 @@ export class Owner<Client extends object> {
   async release(): Promise<void> {
     await this.renewal;
     await this.run(nothingHappenedStatement(this.owned));
+  }
+
+  /** Rejects when the handler may not commit any more. */
+  private async ended(): Promise<never> {
+    await this.stopped;
+    this.check();
+    throw new UsageError(ENDED);
   }
 
   /** Runs a statement in a separate transaction. */

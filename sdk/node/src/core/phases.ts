@@ -16,7 +16,8 @@ export class Phases<Client extends object> {
   private readonly results: Map<string, unknown>;
   /** Whether the last phase was recorded by a program that stores no results. */
   private isForeign: boolean;
-  private isOpen = false;
+  /** What is open: a phase of the handler, or the record of a call. */
+  private open: "phase" | "record" | undefined;
   private cameToNothing = false;
   private lastPhase: LastPhase<Client> | undefined;
   /** The steps whose provider keys this owner has requested. */
@@ -79,11 +80,12 @@ export class Phases<Client extends object> {
     this.owner.check();
     this.use(name, "phase");
     if (this.isRecorded(name)) return this.results.get(name) as Result;
-    return this.commit(name, async (tx, results) => {
+    const run = async (tx: Transactional<Client>, results: Map<string, unknown>) => {
       const result = jsonOf(name, await work(tx));
       results.set(name, result);
       return result;
-    });
+    };
+    return this.commit(name, run, "phase");
   }
 
   /**
@@ -96,21 +98,23 @@ export class Phases<Client extends object> {
   ): Promise<Result> {
     this.owner.check();
     checkOwn(name);
-    return this.undoRecorded(name, work);
+    return this.undoRecorded(name, work, "phase");
   }
 
   /** Undoes a phase, or the record of a call that is never repeated. */
   private async undoRecorded<Result>(
     name: string,
     work: (tx: Transactional<Client>) => Promise<Result>,
+    open: "phase" | "record",
   ): Promise<Result> {
     const undone = `${name}${UNDONE}`;
-    return this.commit(undone, async (tx, results) => {
+    const run = async (tx: Transactional<Client>, results: Map<string, unknown>) => {
       const result = await work(tx);
       results.delete(name);
       results.set(undone, null);
       return result;
-    });
+    };
+    return this.commit(undone, run, open);
   }
 
   /**
@@ -125,7 +129,7 @@ export class Phases<Client extends object> {
     run: (key: string, signal: AbortSignal) => Promise<Value>,
     options: CallOptions<Value> = {},
   ): Promise<Value> {
-    this.owner.check();
+    this.beginCall();
     this.use(step, "call");
     if (this.results.has(step)) return this.results.get(step) as Value;
     const { recognizesKeys = true } = options;
@@ -155,6 +159,7 @@ export class Phases<Client extends object> {
    * have received it. `call` requests it.
    */
   async providerKey(step: string): Promise<string> {
+    this.beginCall();
     this.requested.add(step);
     this.cameToNothing = false;
     return this.owner.providerKey(step);
@@ -179,13 +184,13 @@ export class Phases<Client extends object> {
    */
   async last(): Promise<Transactional<Client>> {
     this.begin();
-    this.isOpen = true;
+    this.open = "phase";
     try {
       const last = await this.owner.last();
       this.lastPhase = last;
       return last.tx;
     } finally {
-      this.isOpen = false;
+      this.open = undefined;
     }
   }
 
@@ -203,7 +208,7 @@ export class Phases<Client extends object> {
       this.settled(step, undefined);
       // The mark would forbid the call in the next attempt.
       if (options.recognizesKeys === false) {
-        await this.undoRecorded(`${step}${CALLED}`, () => Promise.resolve());
+        await this.undoRecorded(`${step}${CALLED}`, () => Promise.resolve(), "record");
       }
       if (this.requested.size === 1 && !this.hasEffect()) this.nothingHappened();
       throw nothingDone(step, error);
@@ -259,12 +264,13 @@ export class Phases<Client extends object> {
   private async commit<Result>(
     name: string,
     work: (tx: Transactional<Client>, results: Map<string, unknown>) => Promise<Result>,
+    open: "phase" | "record" = "record",
   ): Promise<Result> {
     this.begin();
     checkName(name);
     // A phase that fails may have been meant to undo something.
     this.cameToNothing = false;
-    this.isOpen = true;
+    this.open = open;
     const results = new Map(this.results);
     const before = [...results.keys()];
     try {
@@ -281,17 +287,22 @@ export class Phases<Client extends object> {
         },
       );
     } finally {
-      this.isOpen = false;
+      this.open = undefined;
     }
   }
 
   /** Checks that a phase can begin. */
   private begin(): void {
     this.owner.check();
-    if (this.isOpen) {
-      throw new UsageError("a phase is open: await it before the next phase or call");
-    }
+    if (this.open !== undefined) throw new UsageError(OPEN);
     if (this.lastPhase) throw new UsageError("the last phase is open: respond");
+  }
+
+  /** Checks that a call can begin: in a phase, it would wait for a second connection. */
+  private beginCall(): void {
+    this.owner.check();
+    if (this.open === "phase") throw new UsageError(OPEN);
+    if (this.lastPhase) throw new UsageError("the last phase is open: call before it, or respond");
   }
 
   /** Refuses the name of a phase for a call, that of a call for a phase, and that of a record. */
@@ -326,6 +337,8 @@ export class Phases<Client extends object> {
     return this.isForeign || [...this.results.keys()].some((name) => !name.endsWith(UNDONE));
   }
 }
+
+const OPEN = "a phase is open: await it before the next phase or call";
 
 /** What the end of a request depends on. */
 export interface Progress {
