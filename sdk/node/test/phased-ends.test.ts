@@ -137,3 +137,25 @@ test("a phase that never settles ends with its request", async () => {
   assert.equal(await bench.rows(key), 0);
   await pool.end();
 });
+
+test("a statement of the last transaction that is too slow delays neither response nor key", async () => {
+  const key = randomUUID();
+  const holder = await bench.pool.connect();
+  await holder.query("BEGIN");
+  await holder.query("LOCK TABLE orders IN EXCLUSIVE MODE");
+  const pool = new pg.Pool({ connectionString: bench.db.url, max: 2 });
+  const work: Work = async (phases) => {
+    await insert(await phases.last(), key);
+    return { status: 201 };
+  };
+  try {
+    // The statement waits until the lock is released, which is after the response.
+    await assert.rejects(phased(pool, request(key), work, { handlerMs: 500 }), isUnknown);
+    assert.equal((await bench.row(key))?.is_free, true);
+  } finally {
+    await holder.query("ROLLBACK");
+    holder.release();
+    await pool.end();
+  }
+  assert.equal(await bench.rows(key), 0);
+});

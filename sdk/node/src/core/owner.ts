@@ -55,7 +55,7 @@ export interface LastPhase<Client> {
   readonly tx: Transactional<Client>;
   /** Commits it with the response. */
   commit(response: HttpResponse): Promise<void>;
-  /** Rolls it back. */
+  /** Rolls it back as soon as its last statement has ended. */
   rollback(): Promise<void>;
 }
 

@@ -177,7 +177,8 @@ export class PhasedEngine<Client extends object> extends Responder<Client, Phase
         ? verdictOf(response.status, progress, this.policy.profile)
         : "give-back";
     const isStored = verdict === "with-effect" || verdict === "effect-free";
-    if (owner.isFenced() || verdict !== "with-effect") await progress.last?.rollback();
+    // A statement that still runs delays the rollback, and not the response.
+    if (owner.isFenced() || verdict !== "with-effect") void progress.last?.rollback();
     if (owner.isFenced()) return this.ofNewOwner(request);
     if (!isStored) {
       await letGo(owner, verdict);
