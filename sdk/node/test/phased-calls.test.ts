@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { after, afterEach, before, test } from "node:test";
-import { Problem, type CallOptions, type Phases } from "hapax";
+import { Problem, UsageError, type CallOptions, type Phases } from "hapax";
 import type { PgTransaction } from "hapax/pg";
 import { charge, find, insert, pay, remove, type Charge } from "./support/payments.js";
 import { Bench, isUnknown, problemWith, type Work } from "./support/phased.js";
@@ -257,4 +257,47 @@ test("a mistake of the client releases a key that was not used, and no other", a
   };
   await assert.rejects(bench.run(used, late), mistake);
   assert.equal((await bench.row(used))?.state, "in_progress");
+});
+
+test("a result that the database does not store is refused by its call, and not by the next phase", async () => {
+  const results = [
+    "a\0",
+    { "a\0": 1 },
+    ["\ud800"],
+    Array(400_000).fill(1),
+    Array(4_000).fill(1e300),
+  ];
+  for (const recognizesKeys of [true, false]) {
+    for (const result of results) {
+      const key = randomUUID();
+      const work: Work = async (phases) => {
+        const call = phases.call<unknown>("charge", () => Promise.resolve(result), {
+          recognizesKeys,
+        });
+        await assert.rejects(call, UsageError);
+        throw new Problem("CONFLICT.state", "the handler gives up", { status: 409 });
+      };
+      await assert.rejects(bench.run(key, work), problemWith(409, "CONFLICT.state"));
+      assert.equal((await bench.row(key))?.state, "in_progress", "the outcome is unknown");
+    }
+  }
+});
+
+test("a result that the database stores is recorded", async () => {
+  const results = [
+    "a\u{1f600}\\u0000",
+    Array(349_000).fill(1),
+    Array(3_000).fill(-1.5e-300),
+    1e300,
+  ];
+  for (const result of results) {
+    const key = randomUUID();
+    const ended = await bench.run(key, async (phases) => {
+      const call = phases.call<unknown>("charge", () => Promise.resolve(result));
+      assert.deepEqual(await call, result);
+      await phases.transaction("charged", (tx) => insert(tx, key));
+      return { status: 201 };
+    });
+    assert.equal(ended.outcome, "stored");
+  }
 });

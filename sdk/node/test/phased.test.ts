@@ -199,6 +199,10 @@ test("a result that JSON does not have is refused, and nothing is committed", as
       });
       await assert.rejects(refused, /the result of "reserved" is stored as JSON/);
     }
+    for (const result of ["a\0", ["\udfff"], Array(400_000).fill(1)]) {
+      const refused = phases.transaction("reserved", () => Promise.resolve(result));
+      await assert.rejects(refused, UsageError);
+    }
     const statement = phases.transaction("reserved", (tx) => tx.query("SELECT 1"));
     await assert.rejects(statement, UsageError);
     return { status: 201 };

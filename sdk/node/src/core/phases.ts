@@ -122,7 +122,8 @@ export class Phases<Client extends object> {
    * result, throws the {@link Problem} of a refusal, or a problem that says that the outcome is unknown.
    * The key of the request then stays in progress, and a retry finds the outcome out.
    *
-   * The result is stored with the next phase. Return what the handler needs, and no secrets.
+   * The result is stored with the next phase. Return what the handler needs, and no secrets. A result that
+   * cannot be stored is refused, and the outcome of the call is unknown.
    */
   async call<Value>(
     step: string,
@@ -242,6 +243,8 @@ export class Phases<Client extends object> {
     value: Value,
     { recognizesKeys = true }: CallOptions<Value>,
   ): Promise<Value> {
+    // The outcome of a call that cannot be recorded stays unknown to the next owner.
+    dataOf(step, new Map(this.results).set(step, value));
     this.settled(step, undefined);
     if (recognizesKeys) {
       // Stored with the next phase. Until then, a repeated call returns the same.
