@@ -301,3 +301,69 @@ test("a result that the database stores is recorded", async () => {
     assert.equal(ended.outcome, "stored");
   }
 });
+
+test("a call is refused while another one of its step is running", async () => {
+  for (const recognizesKeys of [true, false]) {
+    const key = randomUUID();
+    let calls = 0;
+    let wake!: () => void;
+    const isAwake = new Promise<void>((resolve) => (wake = resolve));
+    const run = async (): Promise<number> => {
+      calls += 1;
+      if (calls > 1) throw new Error("it ran twice");
+      await isAwake;
+      return calls;
+    };
+    const work: Work = async (phases) => {
+      const first = phases.call("charge", run, { recognizesKeys });
+      await assert.rejects(phases.call("charge", run, { recognizesKeys }), /"charge" is running/);
+      wake();
+      assert.equal(await first, 1);
+      assert.equal(await phases.call("charge", run, { recognizesKeys }), 1);
+      return { status: 201 };
+    };
+    assert.equal((await bench.run(key, work)).outcome, "stored");
+    assert.equal(calls, 1);
+  }
+});
+
+test("a phase waits for the record of a call that is never repeated", async () => {
+  const key = randomUUID();
+  const options = { recognizesKeys: false };
+  const work: Work = async (phases) => {
+    const calls = await Promise.all(
+      ["one", "two", "three"].map((step) =>
+        phases.call(
+          step,
+          async () => {
+            const phase = phases.transaction("beside", (tx) => insert(tx, key));
+            await assert.rejects(phase, /is running: await it before a phase/);
+            await assert.rejects(phases.last(), UsageError);
+            return step;
+          },
+          options,
+        ),
+      ),
+    );
+    assert.deepEqual(calls, ["one", "two", "three"]);
+    await phases.transaction("after", (tx) => insert(tx, key));
+    return { status: 201 };
+  };
+  assert.equal((await bench.run(key, work)).outcome, "stored");
+  assert.equal(await bench.rows(key), 1);
+});
+
+test("a phase of an earlier attempt is not the result of a call, nor a call that of a phase", async () => {
+  const [phase, call] = [randomUUID(), randomUUID()];
+  const charged = (): Promise<string> => Promise.resolve("charged");
+  await bench.crash(phase, (phases) => phases.transaction("charge", (tx) => insert(tx, phase)));
+  await bench.crash(call, (phases) => phases.call("charge", charged, { recognizesKeys: false }));
+  await bench.run(phase, async (phases) => {
+    await assert.rejects(phases.call("charge", charged), /the name of a phase and of a call/);
+    return { status: 201 };
+  });
+  await bench.run(call, async (phases) => {
+    await assert.rejects(phases.transaction("charge", charged), UsageError);
+    return { status: 201 };
+  });
+});

@@ -103,7 +103,7 @@ test("a call in a phase is refused at once, also if the pool has no second conne
       });
       await assert.rejects(inner, /a phase is open/);
     }
-    const undone = phases.undo("reserved", async () => void (await call()));
+    const undone = phases.undo("reserved", call);
     await assert.rejects(undone, /a phase is open/);
     await insert(await phases.last(), key);
     for (const use of uses) await assert.rejects(use, /the last phase is open/);

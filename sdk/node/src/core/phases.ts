@@ -22,6 +22,10 @@ export class Phases<Client extends object> {
   private lastPhase: LastPhase<Client> | undefined;
   /** The steps whose provider keys this owner has requested. */
   private readonly requested = new Set<string>();
+  /** The steps whose calls are running, and whether the provider recognizes a repeated one. */
+  private readonly running = new Map<string, boolean>();
+  /** The end of the last record of a call. */
+  private recording: Promise<unknown> = Promise.resolve();
   /** The steps whose outcome is unknown. */
   private readonly unknown = new Set<string>();
   /** Whether each name that this owner has used is that of a phase or of a call. */
@@ -80,12 +84,11 @@ export class Phases<Client extends object> {
     this.owner.check();
     this.use(name, "phase");
     if (this.isRecorded(name)) return this.results.get(name) as Result;
-    const run = async (tx: Transactional<Client>, results: Map<string, unknown>) => {
+    return this.commit(name, async (tx, results) => {
       const result = jsonOf(name, await work(tx));
       results.set(name, result);
       return result;
-    };
-    return this.commit(name, run, "phase");
+    });
   }
 
   /**
@@ -98,23 +101,8 @@ export class Phases<Client extends object> {
   ): Promise<Result> {
     this.owner.check();
     checkOwn(name);
-    return this.undoRecorded(name, work, "phase");
-  }
-
-  /** Undoes a phase, or the record of a call that is never repeated. */
-  private async undoRecorded<Result>(
-    name: string,
-    work: (tx: Transactional<Client>) => Promise<Result>,
-    open: "phase" | "record",
-  ): Promise<Result> {
-    const undone = `${name}${UNDONE}`;
-    const run = async (tx: Transactional<Client>, results: Map<string, unknown>) => {
-      const result = await work(tx);
-      results.delete(name);
-      results.set(undone, null);
-      return result;
-    };
-    return this.commit(undone, run, open);
+    const [undone, undo] = undoing(name, work);
+    return this.commit(undone, undo);
   }
 
   /**
@@ -132,7 +120,24 @@ export class Phases<Client extends object> {
   ): Promise<Value> {
     this.beginCall();
     this.use(step, "call");
+    if (this.running.has(step)) {
+      throw new UsageError(`a call of the step ${JSON.stringify(step)} is running: await it`);
+    }
     if (this.results.has(step)) return this.results.get(step) as Value;
+    this.running.set(step, options.recognizesKeys ?? true);
+    try {
+      return await this.make(step, run, options);
+    } finally {
+      this.running.delete(step);
+    }
+  }
+
+  /** Calls the provider, unless the call is recorded. */
+  private async make<Value>(
+    step: string,
+    run: (key: string, signal: AbortSignal) => Promise<Value>,
+    options: CallOptions<Value>,
+  ): Promise<Value> {
     const { recognizesKeys = true } = options;
     const mark = `${step}${CALLED}`;
     if (!recognizesKeys && !this.results.has(mark)) checkStep(step);
@@ -140,7 +145,7 @@ export class Phases<Client extends object> {
     const key = await this.providerKey(step);
     if (!recognizesKeys) {
       if (this.results.has(mark)) return this.lookUp(step, key, options, undefined);
-      await this.commit(mark, (_, results) => Promise.resolve(void results.set(mark, null)));
+      await this.record(mark, (_, results) => Promise.resolve(void results.set(mark, null)));
     }
     // Also if the handler does not wait for the call.
     this.unknown.add(step);
@@ -184,7 +189,7 @@ export class Phases<Client extends object> {
    * if the response is a refusal or a failure. It is optional.
    */
   async last(): Promise<Transactional<Client>> {
-    this.begin();
+    this.begin("phase");
     this.open = "phase";
     try {
       const last = await this.owner.last();
@@ -209,7 +214,7 @@ export class Phases<Client extends object> {
       this.settled(step, undefined);
       // The mark would forbid the call in the next attempt.
       if (options.recognizesKeys === false) {
-        await this.undoRecorded(`${step}${CALLED}`, () => Promise.resolve(), "record");
+        await this.record(...undoing(`${step}${CALLED}`, () => Promise.resolve()));
       }
       if (this.requested.size === 1 && !this.hasEffect()) this.nothingHappened();
       throw nothingDone(step, error);
@@ -251,7 +256,7 @@ export class Phases<Client extends object> {
       this.results.set(step, value);
       return value;
     }
-    return this.commit(step, (_, results) => {
+    return this.record(step, (_, results) => {
       results.set(step, value);
       return Promise.resolve(value);
     });
@@ -263,13 +268,20 @@ export class Phases<Client extends object> {
     return value;
   }
 
+  /** Commits the record of a call, after those of other calls. */
+  private record<Result>(name: string, work: Work<Client, Result>): Promise<Result> {
+    const recorded = this.recording.then(() => this.commit(name, work, "record"));
+    this.recording = recorded.catch(() => undefined);
+    return recorded;
+  }
+
   /** Commits a phase. `work` changes the results, which count once the phase is committed. */
   private async commit<Result>(
     name: string,
-    work: (tx: Transactional<Client>, results: Map<string, unknown>) => Promise<Result>,
-    open: "phase" | "record" = "record",
+    work: Work<Client, Result>,
+    open: "phase" | "record" = "phase",
   ): Promise<Result> {
-    this.begin();
+    this.begin(open);
     checkName(name);
     // A phase that fails may have been meant to undo something.
     this.cameToNothing = false;
@@ -295,9 +307,13 @@ export class Phases<Client extends object> {
   }
 
   /** Checks that a phase can begin. */
-  private begin(): void {
+  private begin(open: "phase" | "record"): void {
     this.owner.check();
     if (this.open !== undefined) throw new UsageError(OPEN);
+    // The call would end while the phase is open, and its result could not be recorded.
+    if (open === "phase" && [...this.running.values()].includes(false)) {
+      throw new UsageError("a call that is never repeated is running: await it before a phase");
+    }
     if (this.lastPhase) throw new UsageError("the last phase is open: respond");
   }
 
@@ -311,13 +327,19 @@ export class Phases<Client extends object> {
   /** Refuses the name of a phase for a call, that of a call for a phase, and that of a record. */
   private use(name: string, use: "phase" | "call"): void {
     checkOwn(name);
-    if ((this.uses.get(name) ?? use) !== use) {
+    if ((this.uses.get(name) ?? this.recordedUse(name) ?? use) !== use) {
       throw new UsageError(
         `${JSON.stringify(name)} is the name of a phase and of a call: the second one would not ` +
           "run, because its result would be that of the first one; use two names",
       );
     }
     this.uses.set(name, use);
+  }
+
+  /** What an earlier attempt has used a name for, as far as the records say it. */
+  private recordedUse(name: string): "phase" | "call" | undefined {
+    if (this.results.has(`${name}${CALLED}`)) return "call";
+    return this.point === name && this.results.has(name) ? "phase" : undefined;
   }
 
   private isRecorded(name: string): boolean {
@@ -339,6 +361,29 @@ export class Phases<Client extends object> {
   private hasEffect(): boolean {
     return this.isForeign || [...this.results.keys()].some((name) => !name.endsWith(UNDONE));
   }
+}
+
+/** What a phase does. It changes the results. */
+type Work<Client, Result> = (
+  tx: Transactional<Client>,
+  results: Map<string, unknown>,
+) => Promise<Result>;
+
+/** The name and the work of the phase that undoes another one. */
+function undoing<Client, Result>(
+  name: string,
+  work: (tx: Transactional<Client>) => Promise<Result>,
+): [undone: string, work: Work<Client, Result>] {
+  const undone = `${name}${UNDONE}`;
+  return [
+    undone,
+    async (tx, results) => {
+      const result = await work(tx);
+      results.delete(name);
+      results.set(undone, null);
+      return result;
+    },
+  ];
 }
 
 const OPEN = "a phase is open: await it before the next phase or call";
