@@ -7,13 +7,16 @@ import re
 from typing import Any
 
 import pytest
+from psycopg_pool import AsyncConnectionPool
 
 from hapax import CallFailure, Problem, codes, phased
 from hapax.core.driver import done
+from hapax.core.owner import EndedError, Owner
+from hapax.drivers.psycopg_unit import PsycopgUnit
 
 from .phased_kit import Kit
 from .provider import DECLINED, charge, find
-from .services.payment import execute, insert, pay
+from .services.payment import execute, insert, pay, request
 
 UUID_V8 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
@@ -194,6 +197,92 @@ def test_a_call_that_is_cancelled_is_unknown(shared: str, key: str) -> None:
         assert kit.column(key, "state") == "in_progress"
     finally:
         kit.close()
+
+
+async def refuse() -> None:
+    """End a request beside a call or a phase of it."""
+    raise Problem(codes.CONFLICT, "sold out")
+
+
+def test_no_call_begins_after_the_end_of_its_request(shared: str, key: str) -> None:
+    calls: list[str] = []
+
+    async def run() -> None:
+        async with AsyncConnectionPool(shared, min_size=1, max_size=1) as pool:
+            beside: list[asyncio.Future[Any]] = []
+
+            async def free(busy: Any) -> None:
+                # The call and the response wait for the only connection.
+                while pool.get_stats()["requests_waiting"] < 2:
+                    await asyncio.sleep(0.01)
+                await pool.putconn(busy)
+
+            async def call(asked: str) -> None:
+                calls.append(asked)
+
+            async def handler(phases: Any) -> phased.Response:
+                beside.append(asyncio.ensure_future(free(await pool.getconn())))
+                beside.append(asyncio.ensure_future(phases.call("charge", call)))
+                while pool.get_stats()["requests_waiting"] == 0:
+                    await asyncio.sleep(0.01)
+                await asyncio.gather(beside[1], refuse())
+                return phased.Response(201)
+
+            result = await phased.run_async(pool, handler, **request(key))
+            assert (result.outcome, result.response.status) == ("stored", 409)
+            with pytest.raises(EndedError):
+                await beside[1]
+
+    asyncio.run(run())
+    assert calls == []
+
+
+@pytest.mark.parametrize("step", ["record of the call", "commit of the phase"])
+def test_neither_a_call_nor_a_commit_begins_if_the_request_ends_before(
+    shared: str, key: str, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    calls: list[str] = []
+    commit, flush = Owner.commit_phase, PsycopgUnit.flush
+
+    async def run() -> None:
+        begun, ended = asyncio.Event(), asyncio.Event()
+
+        async def slow_commit(*args: Any) -> None:
+            await commit(*args)
+            begun.set()
+            await ended.wait()
+
+        async def slow_flush(unit: PsycopgUnit) -> None:
+            begun.set()
+            await ended.wait()
+            await flush(unit)
+
+        async def call(asked: str) -> None:
+            calls.append(asked)
+
+        async def handler(phases: Any) -> phased.Response:
+            if step == "record of the call":
+                monkeypatch.setattr(Owner, "commit_phase", slow_commit)
+                used = phases.call("charge", call, recognizes_keys=False)
+            else:
+                monkeypatch.setattr(PsycopgUnit, "flush", slow_flush)
+                used = phases.transaction("reserved", lambda tx: insert(tx, key))
+            beside.append(asyncio.ensure_future(used))
+            await begun.wait()
+            await asyncio.gather(beside[0], refuse())
+            return phased.Response(201)
+
+        async with AsyncConnectionPool(shared, min_size=1, max_size=4) as pool:
+            beside: list[asyncio.Future[Any]] = []
+            result = await phased.run_async(pool, handler, **request(key))
+            assert (result.outcome, result.response.status) == ("stored", 409)
+            ended.set()
+            # Not a FencedError: no commit was sent.
+            with pytest.raises(EndedError):
+                await beside[0]
+
+    asyncio.run(run())
+    assert calls == []
 
 
 def test_a_call_did_nothing_if_the_handler_finds_that_out(kit: Kit, key: str) -> None:

@@ -109,6 +109,8 @@ class Owner:
         named = (*self._names(), step, self.owned.entered)
         row = await self._fetch(sql.PROVIDER_KEY, *values, *named)
         self._held_until = asked + self.lease
+        # The request may have ended meanwhile, and no call begins after that.
+        self.check()
         return str(row[1])
 
     async def open(self) -> Unit:
@@ -127,13 +129,8 @@ class Owner:
 
     async def commit_phase(self, unit: Unit, name: str, data: str, events: str) -> None:
         """Commit a phase."""
-        try:
-            self.check()
-        except BaseException:
-            await unit.rollback()
-            raise
         values = (*self._names(), name, data, events, self.owned.entered)
-        await self._commit(unit, sql.PHASE, values)
+        await self._commit(unit, sql.PHASE, values, self.check)
 
     async def commit_last(self, unit: Unit, response: Response, events: str) -> None:
         """Commit the last phase with the response."""
@@ -161,10 +158,20 @@ class Owner:
         self.is_fenced = True
         return FencedError(self.owned.epoch)
 
-    async def _commit(self, unit: Unit, statement: str, values: tuple[object, ...]) -> None:
+    async def _commit(
+        self,
+        unit: Unit,
+        statement: str,
+        values: tuple[object, ...],
+        may_commit: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Commit a phase, or roll it back if ``may_commit`` raises."""
         try:
+            may_commit()
             await unit.flush()
             await unit.run(sql.RELEASE_SAVEPOINT)
+            # The request may have ended while these statements ran.
+            may_commit()
         except BaseException:
             await unit.rollback()
             raise

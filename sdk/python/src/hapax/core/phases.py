@@ -153,8 +153,10 @@ class BasePhases:
             if mark in self._results:
                 return await self._look_up(step, key, provider, None)
             await self._record(mark, None)
-        # Also if the handler cancels the call.
+        # Also if the handler cancels the call. It is unknown before the check, so that a request
+        # which ends in another thread stores no error.
         self._unknown.add(step)
+        self._owner.check()
         try:
             value = await done(run(key))
         except Exception as error:
