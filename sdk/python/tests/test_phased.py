@@ -18,6 +18,7 @@ from hapax import EngineError, FencedError, Problem, codes, phased
 from hapax.core.driver import done, run_blocking
 from hapax.core.limits import RESPONSE_BYTES_MAX
 from hapax.core.owner import EndedError
+from hapax.drivers.asyncpg_unit import AsyncpgUnit
 
 from .phased_kit import Kit
 from .proxy import Lose, Proxy
@@ -322,6 +323,22 @@ def test_a_phase_and_a_call_have_different_names(kit: Kit, key: str) -> None:
     assert kit.rows(key) == 1
 
 
+@pytest.mark.parametrize("end", [" called", " undone", " called undone"])
+def test_a_name_that_ends_like_a_record_is_refused(kit: Kit, key: str, end: str) -> None:
+    calls: list[str] = []
+
+    async def handler(phases: Any) -> phased.Response:
+        with pytest.raises(ValueError, match="does not end with"):
+            await done(phases.transaction(f"order{end}", lambda tx: insert(tx, key)))
+        with pytest.raises(ValueError, match="does not end with"):
+            await done(phases.call(f"order{end}", calls.append))
+        await done(phases.transaction(f"order{end}.", lambda tx: insert(tx, key)))
+        return phased.Response(201)
+
+    assert kit.run(key, handler).outcome == "stored"
+    assert (kit.rows(key), calls) == (1, [])
+
+
 def test_a_recovery_point_of_another_program_is_not_guessed_at(kit: Kit, key: str) -> None:
     async def fail(phases: Any) -> phased.Response:
         await done(phases.transaction("charged", lambda tx: insert(tx, key)))
@@ -384,6 +401,69 @@ def test_a_commit_whose_result_is_lost_is_not_guessed_at(
     proxy.close()
     assert kit.run(key, handler).response.status == 201
     assert kit.rows(key) == (2 if what == "last" else 1)
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg", "sqlalchemy"])
+def test_a_request_that_is_cancelled_after_a_lost_commit_keeps_its_key(
+    shared: str, key: str, driver: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGSSLMODE", "disable")
+    kit = Kit(driver, shared)
+    parts = psycopg.conninfo.conninfo_to_dict(shared)
+    proxy = Proxy(str(parts["host"]), int(str(parts.get("port", 5432))))
+    url = f"postgres://{parts['user']}@127.0.0.1:{proxy.port}/{parts['dbname']}"
+
+    async def lose(tx: Any) -> None:
+        await insert(tx, key)
+        proxy.lose(Lose.COMMIT_RESPONSE)
+
+    async def handler(phases: Any) -> phased.Response:
+        with pytest.raises(Problem, match="the result of a commit was lost"):
+            await phases.transaction("reserved", lose)
+        raise asyncio.CancelledError
+
+    async def retry(phases: Any) -> phased.Response:
+        await phases.transaction("reserved", lambda tx: insert(tx, key))
+        return phased.Response(201)
+
+    try:
+        with pytest.raises(asyncio.CancelledError):
+            kit.run(key, handler, url)
+        assert kit.column(key, "recovery_point") == "reserved"
+        assert kit.run(key, retry, wait=30).outcome == "stored"
+        assert kit.rows(key) == 1
+    finally:
+        proxy.close()
+        kit.close()
+
+
+def test_a_commit_that_takes_too_long_is_not_guessed_at(
+    shared: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit = Kit("asyncpg", shared)
+    commit_with = AsyncpgUnit.commit_with
+
+    async def late(unit: AsyncpgUnit, *args: Any) -> None:
+        monkeypatch.setattr(AsyncpgUnit, "commit_with", commit_with)
+        await commit_with(unit, *args)
+        # As with a `command_timeout` of the pool.
+        raise asyncio.TimeoutError
+
+    async def handler(phases: Any) -> phased.Response:
+        if not phases.is_resumed:
+            monkeypatch.setattr(AsyncpgUnit, "commit_with", late)
+            with pytest.raises(Problem, match="the result of a commit was lost"):
+                await phases.transaction("reserved", lambda tx: insert(tx, key))
+        await phases.transaction("reserved", lambda tx: insert(tx, key))
+        return phased.Response(201)
+
+    try:
+        with pytest.raises(Problem):
+            kit.run(key, handler)
+        assert kit.run(key, handler).outcome == "stored"
+        assert kit.rows(key) == 1
+    finally:
+        kit.close()
 
 
 def test_a_commit_that_is_cancelled_is_not_guessed_at(shared: str, key: str) -> None:

@@ -182,7 +182,8 @@ class Owner:
             if heeded is not error:
                 raise heeded from error
             failure = self.driver.failure(error)
-            if failure is not None and failure.ends_session:
+            # An error that is not the driver's is one such as a TimeoutError: the COMMIT may be sent.
+            if failure is None or failure.ends_session:
                 self.lost = error
                 raise lost_commit() from error
             raise

@@ -117,6 +117,7 @@ class BasePhases:
 
     async def _transaction(self, name: str, work: Callable[[Any], Any]) -> Any:
         self._owner.check()
+        _check_end(name)
         self._use(name, "phase")
         if self._is_recorded(name):
             return self._results[name]
@@ -129,6 +130,10 @@ class BasePhases:
 
     async def _undo(self, name: str, work: Callable[[Any], Any]) -> Any:
         self._owner.check()
+        _check_end(name)
+        return await self._undo_recorded(name, work)
+
+    async def _undo_recorded(self, name: str, work: Callable[[Any], Any]) -> Any:
         undone = name + _UNDONE
 
         async def step(tx: Any, results: dict[str, Any]) -> Any:
@@ -141,6 +146,7 @@ class BasePhases:
 
     async def _call(self, step: str, run: Callable[[str], Any], provider: Provider) -> Any:
         self._owner.check()
+        _check_end(step)
         self._use(step, "call")
         if step in self._results:
             return self._results[step]
@@ -174,7 +180,7 @@ class BasePhases:
         if outcome is CallFailure.NOTHING_HAPPENED and is_first:
             if not provider.recognizes_keys:
                 # The mark would forbid the call in the next attempt.
-                await self._undo(step + _CALLED, lambda _: None)
+                await self._undo_recorded(step + _CALLED, lambda _: None)
             if len(self._requested) == 1 and not self._has_effect():
                 self.nothing_happened()
             detail = f'the provider of the step "{step}" failed and has done nothing; try again'
@@ -269,7 +275,8 @@ class BasePhases:
         try:
             await self._owner.commit_phase(unit, name, data, events)
         except Exception:
-            self._is_used = was_used
+            if self._owner.lost is None:
+                self._is_used = was_used
             raise
 
     def _tx(self, unit: Unit) -> BaseTx:
@@ -325,7 +332,8 @@ class AsyncPhases(BasePhases):
         system in it. An exception rolls it back.
 
         Args:
-            name: the name of the phase, 1 to 255 bytes. No call has the same name.
+            name: the name of the phase, 1 to 255 bytes. It does not end with `` called`` or
+                `` undone``, and no call has the same name.
             work: receives the transaction. Its result is returned as JSON returns it: return what a
                 later phase needs, and no secrets.
 
@@ -357,6 +365,7 @@ class AsyncPhases(BasePhases):
 
         Args:
             step: the name of the step, at most 241 bytes if the provider does not recognize keys.
+                It does not end with `` called`` or `` undone``.
             run: calls the provider once, with the key that it is passed.
             outcome: what an exception of ``run`` means: a :class:`Problem` is a refusal. Default: a
                 :class:`Problem` with a status below 500 is a refusal, and the outcome after any
@@ -373,7 +382,8 @@ class AsyncPhases(BasePhases):
         Raises:
             Problem: the refusal; or the outcome is unknown. The key then stays in progress, and a
                 retry finds the outcome out.
-            ValueError: the name of the step is too long. Nothing was called.
+            ValueError: the name of the step is too long, or ends like a record. Nothing was
+                called.
         """
         provider = Provider(outcome, look_up, recognizes_keys, remembers_refusals)
         return await self._call(step, run, provider)
@@ -442,6 +452,16 @@ def _check_name(name: str) -> None:
     length = len(name.encode())
     if not 1 <= length <= KEY_BYTES_MAX:
         raise ValueError(f"the name of a phase has 1 to {KEY_BYTES_MAX} bytes, not {length}")
+
+
+def _check_end(name: str) -> None:
+    """Refuse a name that would be taken for a record of this module."""
+    for end in (_CALLED, _UNDONE):
+        if name.endswith(end):
+            raise ValueError(
+                f'the name of a phase or a step does not end with "{end}", as {name!r} does: such '
+                "names are those of records of calls and of undone phases"
+            )
 
 
 def _check_step(step: str) -> None:
