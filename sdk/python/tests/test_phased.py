@@ -210,6 +210,38 @@ def test_a_last_transaction_that_begins_after_the_end_is_rolled_back(shared: str
     asyncio.run(run())
 
 
+def test_a_phase_that_never_ends_returns_its_connection_at_the_end_of_the_request(
+    shared: str, key: str
+) -> None:
+    async def run() -> None:
+        async with AsyncConnectionPool(shared, min_size=1, max_size=1, timeout=5.0) as pool:
+            tasks: list[asyncio.Future[Any]] = []
+
+            async def handler(phases: Any) -> phased.Response:
+                begun = asyncio.Event()
+
+                async def work(tx: Any) -> None:
+                    await insert(tx, key)
+                    begun.set()
+                    await asyncio.Event().wait()
+
+                tasks.append(asyncio.ensure_future(phases.transaction("reserved", work)))
+                await begun.wait()
+                return phased.Response(201)
+
+            result = await phased.run_async(pool, handler, **request(key))
+            assert result.outcome == "stored"
+            with pytest.raises(asyncio.CancelledError):
+                await tasks[0]
+            async with pool.connection() as connection:
+                rows = await connection.execute(
+                    "SELECT FROM shop_order WHERE item LIKE %s", [f"{key}%"]
+                )
+                assert await rows.fetchall() == []
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("is_async", [True, False])
 def test_a_response_does_not_wait_long_for_a_connection_to_let_the_key_go(
     shared: str, key: str, monkeypatch: pytest.MonkeyPatch, is_async: bool

@@ -199,6 +199,50 @@ def test_a_call_that_is_cancelled_is_unknown(shared: str, key: str) -> None:
         kit.close()
 
 
+def test_a_call_in_a_transaction_is_refused_before_it_waits_for_a_connection(
+    kit: Kit, key: str
+) -> None:
+    calls: list[str] = []
+
+    async def handler(phases: Any) -> phased.Response:
+        async def call(_: Any) -> None:
+            await done(phases.call("charge", calls.append))
+
+        with pytest.raises(RuntimeError, match="a phase is open"):
+            await done(phases.transaction("reserved", call))
+        tx = await done(phases.last())
+        with pytest.raises(RuntimeError, match="the last phase is open"):
+            await call(tx)
+        return phased.Response(201)
+
+    assert kit.run(key, handler).outcome == "stored"
+    assert calls == []
+
+
+def test_a_call_runs_beside_a_phase(shared: str, key: str) -> None:
+    kit = Kit("psycopg", shared)
+
+    async def handler(phases: Any) -> phased.Response:
+        called = asyncio.Event()
+
+        async def call(_: str) -> str:
+            called.set()
+            return "called"
+
+        async def wait(_: Any) -> None:
+            await called.wait()
+
+        phase = asyncio.ensure_future(phases.transaction("reserved", wait))
+        assert await phases.call("charge", call) == "called"
+        await phase
+        return phased.Response(201)
+
+    try:
+        assert kit.run(key, handler).outcome == "stored"
+    finally:
+        kit.close()
+
+
 async def refuse() -> None:
     """End a request beside a call or a phase of it."""
     raise Problem(codes.CONFLICT, "sold out")

@@ -293,6 +293,7 @@ class PhasedFlow(Flow):
         if owner is None:
             raise RuntimeError("the request has ended")
         owner.settle()
+        self.phases._end()
         return owner
 
     async def _drop_last(self) -> None:

@@ -6,8 +6,10 @@ last one.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -26,6 +28,8 @@ _UNDONE = " undone"
 """Ends the name of the phase that undoes another one."""
 _STEP_BYTES_MAX = KEY_BYTES_MAX - len(_CALLED + _UNDONE)
 """Maximum length of the name of a step whose call is never repeated in bytes."""
+_within: ContextVar[BasePhases | None] = ContextVar("hapax_within", default=None)
+"""The phases in whose transaction the code runs. A call beside a phase does not run in it."""
 
 
 class CallFailure(Enum):
@@ -70,6 +74,8 @@ class BasePhases:
         self._is_used = owner.owned.is_resumed
         self._came_to_nothing = False
         self._last_phase: tuple[Unit, BaseTx] | None = None
+        # The task that runs the work of the open phase.
+        self._worker: asyncio.Task[Any] | None = None
         # The steps whose provider keys this owner has requested, and those with an unknown outcome.
         self._requested: set[str] = set()
         self._unknown: set[str] = set()
@@ -225,6 +231,7 @@ class BasePhases:
         return await self._commit(name, step)
 
     async def _provider_key(self, step: str) -> str:
+        self._check_outside()
         self._requested.add(step)
         self._came_to_nothing = False
         return await self._owner.provider_key(step)
@@ -254,7 +261,7 @@ class BasePhases:
             unit = await self._owner.open()
             tx = self._tx(unit)
             try:
-                result = await work(tx, results)
+                result = await self._worked(work(tx, results))
                 data, events = _data(name, results), json.dumps(tx._events)
             except BaseException:
                 await unit.rollback()
@@ -268,6 +275,25 @@ class BasePhases:
         self._results.update(results)
         self._point = name
         return result
+
+    async def _worked(self, work: Awaitable[Any]) -> Any:
+        """Run the work of a phase."""
+        within = _within.set(self)
+        if self._owner.driver.is_async:
+            self._worker = asyncio.current_task()
+        try:
+            return await work
+        finally:
+            self._worker = None
+            _within.reset(within)
+
+    def _end(self) -> None:
+        """Cancel a phase that has not ended with its request, so that it keeps no connection.
+
+        Work in another thread cannot be cancelled.
+        """
+        if self._worker is not None and self._worker is not asyncio.current_task():
+            self._worker.cancel()
 
     async def _commit_phase(self, unit: Unit, name: str, data: str, events: str) -> None:
         # If the handler is cancelled now, the phase may be committed.
@@ -286,7 +312,14 @@ class BasePhases:
     def _begin(self) -> None:
         """Check that a phase can begin."""
         self._owner.check()
-        if self._is_open:
+        self._check_open(is_open=self._is_open)
+
+    def _check_outside(self) -> None:
+        """Refuse a call in a transaction, which would wait for a second connection."""
+        self._check_open(is_open=self._is_open and _within.get() is self)
+
+    def _check_open(self, *, is_open: bool) -> None:
+        if is_open:
             raise RuntimeError("a phase is open: end it before the next phase or call")
         if self._last_phase is not None:
             raise RuntimeError("the last phase is open: respond")
