@@ -58,6 +58,56 @@ def test_the_result_of_a_call_is_stored_with_the_next_phase(kit: Kit, key: str) 
     assert kit.rows(key) == 2
 
 
+@pytest.mark.parametrize("recognizes_keys", [True, False])
+@pytest.mark.parametrize(
+    ("result", "what"),
+    [
+        ({"id": ["a\0b"]}, "the character NUL"),
+        ("\\\0", "the character NUL"),
+        ({"\ud800": 1}, "a lone surrogate"),
+        # As text of PostgreSQL, with a space after each comma and without exponents.
+        ([1] * 400_000, "more than 1048576 bytes"),
+        ([1e300] * 4_000, "more than 1048576 bytes"),
+        (float("nan"), "not JSON compliant"),
+    ],
+)
+def test_a_result_that_cannot_be_stored_is_refused_by_its_call(
+    shared: str, key: str, result: object, what: str, recognizes_keys: bool
+) -> None:
+    kit = Kit("psycopg", shared)
+
+    async def call(_: str) -> object:
+        return result
+
+    async def handler(phases: Any) -> phased.Response:
+        with pytest.raises(ValueError, match=what):
+            await phases.call("charge", call, recognizes_keys=recognizes_keys)
+        raise Problem(codes.CONFLICT, "the handler gives up")
+
+    try:
+        with pytest.raises(Problem):
+            kit.run(key, handler)
+        assert kit.column(key, "state") == "in_progress"
+    finally:
+        kit.close()
+
+
+@pytest.mark.parametrize(
+    "result", ["é" * 500_000, "\\u0000 \\\\u0000", "\U0001f600\x7f\x01", [1.5e-7, -0.25]]
+)
+def test_a_result_that_can_be_stored_is_stored(kit: Kit, key: str, result: object) -> None:
+    async def handler(phases: Any) -> phased.Response:
+        async def call(_: str) -> object:
+            return result
+
+        assert await done(phases.call("charge", call)) == result
+        await done(phases.transaction("charged", lambda tx: insert(tx, key)))
+        assert kit.column(key, "recovery_data -> 'charge'") == result
+        return phased.Response(201)
+
+    assert kit.run(key, handler).outcome == "stored"
+
+
 def test_a_refusal_is_stored_and_an_undone_phase_leaves_nothing(kit: Kit, key: str) -> None:
     kit.provider.decide = lambda _: "decline"
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum
 from typing import Any
 
@@ -28,6 +30,8 @@ _UNDONE = " undone"
 """Ends the name of the phase that undoes another one."""
 _STEP_BYTES_MAX = KEY_BYTES_MAX - len(_CALLED + _UNDONE)
 """Maximum length of the name of a step whose call is never repeated in bytes."""
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+"""NUL in JSON."""
 _within: ContextVar[BasePhases | None] = ContextVar("hapax_within", default=None)
 """The phases in whose transaction the code runs. A call beside a phase does not run in it."""
 
@@ -174,7 +178,7 @@ class BasePhases:
         except Exception as error:
             self._owner.check()
             return await self._failed(step, key, provider, error, is_first=is_first)
-        return await self._succeeded(step, _json(value), provider)
+        return await self._succeeded(step, value, provider)
 
     async def _failed(
         self, step: str, key: str, provider: Provider, error: Exception, *, is_first: bool
@@ -211,9 +215,13 @@ class BasePhases:
             raise _outcome_unknown(step, provider) from (cause or error)
         if found is None:
             raise _outcome_unknown(step, provider) from cause
-        return await self._succeeded(step, _json(found), provider)
+        return await self._succeeded(step, found, provider)
 
-    async def _succeeded(self, step: str, value: Any, provider: Provider) -> Any:
+    async def _succeeded(self, step: str, result: Any, provider: Provider) -> Any:
+        value = _json(result)
+        # A result that cannot be stored with the next phase is refused here, where it is known which
+        # one it is. The outcome stays unknown, so that no error is stored.
+        _data(step, {**self._results, step: value})
         self._unknown.discard(step)
         if provider.recognizes_keys:
             # Stored with the next phase. Until then, a repeated call returns the same.
@@ -415,8 +423,8 @@ class AsyncPhases(BasePhases):
         Raises:
             Problem: the refusal; or the outcome is unknown. The key then stays in progress, and a
                 retry finds the outcome out.
-            ValueError: the name of the step is too long, or ends like a record. Nothing was
-                called.
+            ValueError: the name of the step is too long, or ends like a record, and nothing was
+                called; or the result cannot be stored, and the outcome stays unknown.
         """
         provider = Provider(outcome, look_up, recognizes_keys, remembers_refusals)
         return await self._call(step, run, provider)
@@ -513,10 +521,36 @@ def _json(value: object) -> Any:
 
 
 def _data(name: str, results: dict[str, Any]) -> str:
-    data = json.dumps(results, separators=(",", ":"), allow_nan=False)
-    if len(data.encode()) > PHASE_DATA_BYTES_MAX:
+    """Return the results of phases as they are stored."""
+    text = json.dumps(results, ensure_ascii=False, allow_nan=False)
+    try:
+        length = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise _unstorable(name, "a character that is not Unicode, a lone surrogate") from error
+    if _NUL.search(text):
+        raise _unstorable(name, "the character NUL")
+    if length + _exponents(text) > PHASE_DATA_BYTES_MAX:
         raise ValueError(
-            f"with the phase {name!r}, the results have more than {PHASE_DATA_BYTES_MAX} bytes: "
-            "return only what the handler needs, such as an id"
+            f"with {name!r}, the results have more than {PHASE_DATA_BYTES_MAX} bytes: return only "
+            "what the handler needs, such as an id"
         )
-    return data
+    return json.dumps(results, separators=(",", ":"), allow_nan=False)
+
+
+def _unstorable(name: str, what: str) -> ValueError:
+    return ValueError(
+        f"the result of {name!r} contains {what}, which PostgreSQL does not store in JSON: remove "
+        "it, or return the text in another form, such as base64"
+    )
+
+
+def _exponents(text: str) -> int:
+    """Return how much longer JSON is in PostgreSQL, which writes numbers without exponents."""
+    longer = 0
+
+    def write(number: str) -> None:
+        nonlocal longer
+        longer += len(format(Decimal(number), "f")) - len(number)
+
+    json.loads(text, parse_float=write)
+    return longer
