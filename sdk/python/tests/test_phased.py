@@ -14,13 +14,14 @@ import psycopg
 import pytest
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
+import hapax
 from hapax import EngineError, FencedError, Problem, codes, phased
 from hapax.core.driver import done, run_blocking
 from hapax.core.limits import RESPONSE_BYTES_MAX
 from hapax.core.owner import EndedError
 from hapax.drivers.asyncpg_unit import AsyncpgUnit
 
-from .phased_kit import Kit
+from .phased_kit import DRIVERS, Kit
 from .proxy import Lose, Proxy
 from .services.payment import POINTS, execute, insert, pay, request
 
@@ -529,6 +530,37 @@ def test_a_commit_that_is_cancelled_is_not_guessed_at(shared: str, key: str) -> 
         assert (result.outcome, result.response.status) == ("unstored", 503)
         assert kit.run(key, retry).outcome == "stored"
         assert kit.rows(key) == 1
+    finally:
+        kit.close()
+
+
+# A pool of asyncpg resets the name.
+@pytest.mark.parametrize("driver", [driver for driver in DRIVERS if driver != "asyncpg"])
+@pytest.mark.parametrize("own", ["", "shop"])
+def test_a_connection_without_a_name_gets_the_one_that_the_doctor_lists(
+    database: str, key: str, driver: str, own: str
+) -> None:
+    kit = Kit(driver, database)
+    names: list[str] = []
+
+    async def handler(_: Any) -> phased.Response:
+        names.extend(
+            name
+            for (name,) in kit.db.execute(
+                "SELECT application_name FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid() "
+                "AND backend_type = 'client backend'"
+            )
+        )
+        return phased.Response(201)
+
+    try:
+        if own:
+            name = f"ALTER DATABASE {kit.db.info.dbname} SET application_name = {own}"
+            kit.db.execute(name.encode())
+        assert kit.run(key, handler).outcome == "stored"
+        # The pool may have opened another connection, which has entered no key.
+        assert set(names) - {""} == {own or f"hapax-python/{hapax.__version__} contract=2"}
     finally:
         kit.close()
 

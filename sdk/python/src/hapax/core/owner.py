@@ -182,7 +182,7 @@ class Owner:
             if heeded is not error:
                 raise heeded from error
             failure = self.driver.failure(error)
-            # An error that is not the driver's is one such as a TimeoutError: the COMMIT may be sent.
+            # An error that is not the driver's, such as a TimeoutError, may come after the COMMIT.
             if failure is None or failure.ends_session:
                 self.lost = error
                 raise lost_commit() from error

@@ -219,8 +219,8 @@ class BasePhases:
 
     async def _succeeded(self, step: str, result: Any, provider: Provider) -> Any:
         value = _json(result)
-        # A result that cannot be stored with the next phase is refused here, where it is known which
-        # one it is. The outcome stays unknown, so that no error is stored.
+        # A result that cannot be stored is refused here, not by the next phase. The outcome stays
+        # unknown, so that no error is stored.
         _data(step, {**self._results, step: value})
         self._unknown.discard(step)
         if provider.recognizes_keys:
