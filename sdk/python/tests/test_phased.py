@@ -307,6 +307,41 @@ def test_a_phase_that_fails_writes_nothing_and_the_handler_may_go_on(kit: Kit, k
     assert kit.rows(key) == 0
 
 
+@pytest.mark.parametrize("where", ["phase", "last"])
+def test_a_handler_that_commits_is_not_asked_to_try_again(kit: Kit, key: str, where: str) -> None:
+    async def commit(tx: Any) -> None:
+        await insert(tx, key)
+        await execute(tx, "COMMIT")
+
+    async def handler(phases: Any) -> phased.Response:
+        if where == "phase":
+            await done(phases.transaction("reserved", commit))
+        else:
+            await commit(await done(phases.last()))
+        return phased.Response(201)
+
+    with pytest.raises(Problem, match="must neither commit nor roll back") as info:
+        kit.run(key, handler)
+    assert info.value.code is codes.INTERNAL
+    assert kit.column(key, "lease_until <= clock_timestamp()")
+
+
+def test_an_owner_that_lost_its_key_responds_with_what_is_stored(kit: Kit, key: str) -> None:
+    def response(of: str) -> phased.Response:
+        return phased.Response(201, [("location", f"/{of}")], b"the same body")
+
+    async def resumed(_: Any) -> phased.Response:
+        return response("new")
+
+    async def late(_: Any) -> phased.Response:
+        kit.lapse(key)
+        assert (await kit.apart(key, resumed)).outcome == "stored"
+        return response("late")
+
+    result = kit.run(key, late)
+    assert (result.outcome, result.response) == ("replayed", response("new"))
+
+
 def test_a_response_that_is_too_long_does_not_say_that_nothing_was_changed(
     kit: Kit, key: str
 ) -> None:

@@ -172,8 +172,13 @@ class Owner:
             await unit.run(sql.RELEASE_SAVEPOINT)
             # The request may have ended while these statements ran.
             may_commit()
-        except BaseException:
+        except BaseException as error:
             await unit.rollback()
+            failure = self.driver.failure(error)
+            if failure is not None and failure.is_outside:
+                problem = ended_by_handler()
+                log.error("%s", problem.detail)
+                raise problem from error
             raise
         try:
             await unit.commit_with(sql.in_schema(statement, self._schema), *values)
@@ -239,6 +244,15 @@ def lost_commit() -> Problem:
     """Return the problem of a phase whose commit may or may not have happened."""
     detail = "the result of a commit was lost; a retry continues after it"
     return Problem(codes.UNAVAILABLE, detail, retry_after=RETRY_AFTER)
+
+
+def ended_by_handler() -> Problem:
+    """Return the problem of a handler that has ended the transaction of a phase."""
+    detail = (
+        "the handler has ended the transaction of a phase, and what it has committed is kept; it "
+        "must neither commit nor roll back"
+    )
+    return Problem(codes.INTERNAL, detail)
 
 
 class _Renewal(Protocol):
