@@ -374,6 +374,24 @@ def test_phases_run_one_after_the_other_and_end_with_the_request(kit: Kit, key: 
         run_blocking(kept[0]._transaction("late", lambda tx: insert(tx, key)))
 
 
+def test_a_transaction_accepts_no_event_after_its_phase(kit: Kit, key: str) -> None:
+    kept: list[Any] = []
+
+    async def handler(phases: Any) -> phased.Response:
+        async def keep(tx: Any) -> None:
+            kept.append(tx)
+
+        await done(phases.transaction("reserved", keep))
+        with pytest.raises(RuntimeError, match="the phase has ended"):
+            await done(kept[0].emit("order.created", {}))
+        kept.append(await done(phases.last()))
+        return phased.Response(201)
+
+    assert kit.run(key, handler).outcome == "stored"
+    with pytest.raises(RuntimeError, match="the phase has ended"):
+        kept[1]._emit("order.created", {})
+
+
 def test_a_phase_and_a_call_have_different_names(kit: Kit, key: str) -> None:
     async def call(_: str) -> str:
         return "called"

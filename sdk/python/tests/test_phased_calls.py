@@ -293,6 +293,81 @@ def test_a_call_runs_beside_a_phase(shared: str, key: str) -> None:
         kit.close()
 
 
+def test_one_call_of_a_step_runs_at_a_time(shared: str, key: str) -> None:
+    kit = Kit("psycopg", shared)
+
+    async def handler(phases: Any) -> phased.Response:
+        refuses, calls = asyncio.Event(), asyncio.Event()
+
+        async def decline(_: str) -> None:
+            calls.set()
+            await refuses.wait()
+            await refuse()
+
+        first = asyncio.ensure_future(phases.call("charge", decline))
+        await calls.wait()
+        with pytest.raises(RuntimeError, match="a call of the step 'charge' is running"):
+            await phases.call("charge", decline)
+        refuses.set()
+        await first
+        return phased.Response(201)
+
+    try:
+        assert kit.run(key, handler).response.status == 409
+    finally:
+        kit.close()
+
+
+def test_no_phase_prevents_the_record_of_a_call_that_is_never_repeated(
+    shared: str, key: str
+) -> None:
+    kit = Kit("psycopg", shared)
+
+    async def handler(phases: Any) -> phased.Response:
+        called, ends = asyncio.Event(), asyncio.Event()
+
+        async def call(_: str) -> str:
+            called.set()
+            await ends.wait()
+            return "called"
+
+        first = asyncio.ensure_future(phases.call("charge", call, recognizes_keys=False))
+        await called.wait()
+        with pytest.raises(RuntimeError, match="'charge', which is never repeated, is running"):
+            await phases.transaction("reserved", lambda tx: insert(tx, key))
+        with pytest.raises(RuntimeError, match="'charge', which is never repeated, is running"):
+            await phases.last()
+        with pytest.raises(RuntimeError, match="'charge', which is never repeated, is running"):
+            await phases.call("notify", call, recognizes_keys=False)
+        ends.set()
+        assert await first == "called"
+        assert phases.recovery_point == "charge"
+        await phases.transaction("reserved", lambda tx: insert(tx, key))
+        return phased.Response(201)
+
+    try:
+        assert kit.run(key, handler).outcome == "stored"
+    finally:
+        kit.close()
+
+
+def test_a_refusal_is_stored_after_a_call_that_did_nothing_beside_a_phase(
+    kit: Kit, key: str
+) -> None:
+    async def dead(asked: str) -> Any:
+        return charge("http://127.0.0.1:1", asked)
+
+    async def handler(phases: Any) -> phased.Response:
+        await done(phases.transaction("reserved", lambda tx: insert(tx, key)))
+        nothing = CallFailure.NOTHING_HAPPENED
+        with pytest.raises(Problem):
+            await done(phases.call("charge", dead, outcome=lambda _: nothing))
+        raise Problem(codes.CONFLICT, "sold out")
+
+    result = kit.run(key, handler)
+    assert (result.outcome, result.response.status) == ("stored", 409)
+
+
 async def refuse() -> None:
     """End a request beside a call or a phase of it."""
     raise Problem(codes.CONFLICT, "sold out")

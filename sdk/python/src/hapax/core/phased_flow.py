@@ -185,7 +185,7 @@ class PhasedFlow(Flow):
             await self._complete(owner, stored)
         else:
             unit, tx = last
-            await owner.commit_last(unit, stored, json.dumps(tx._events))
+            await owner.commit_last(unit, stored, json.dumps(tx._close()))
 
     async def _complete(self, owner: Owner, stored: Response) -> None:
         """Store a response in a separate commit, again while the key is held if the store fails.

@@ -83,6 +83,8 @@ class BasePhases:
         # The steps whose provider keys this owner has requested, and those with an unknown outcome.
         self._requested: set[str] = set()
         self._unknown: set[str] = set()
+        # The steps whose calls are running, and whether each one is never repeated.
+        self._running: dict[str, bool] = {}
         # Whether each name that this owner has used is that of a phase or of a call.
         self._uses: dict[str, str] = {}
 
@@ -143,7 +145,9 @@ class BasePhases:
         _check_end(name)
         return await self._undo_recorded(name, work)
 
-    async def _undo_recorded(self, name: str, work: Callable[[Any], Any]) -> Any:
+    async def _undo_recorded(
+        self, name: str, work: Callable[[Any], Any], call: str | None = None
+    ) -> Any:
         undone = name + _UNDONE
 
         async def step(tx: Any, results: dict[str, Any]) -> Any:
@@ -152,7 +156,7 @@ class BasePhases:
             results[undone] = None
             return result
 
-        return await self._commit(undone, step)
+        return await self._commit(undone, step, call)
 
     async def _call(self, step: str, run: Callable[[str], Any], provider: Provider) -> Any:
         self._owner.check()
@@ -163,12 +167,24 @@ class BasePhases:
         mark = step + _CALLED
         if not provider.recognizes_keys and mark not in self._results:
             _check_step(step)
+        if step in self._running:
+            raise RuntimeError(
+                f"a call of the step {step!r} is running: end it before the next one"
+            )
+        self._running[step] = not provider.recognizes_keys
+        try:
+            return await self._run(step, run, provider)
+        finally:
+            del self._running[step]
+
+    async def _run(self, step: str, run: Callable[[str], Any], provider: Provider) -> Any:
+        mark = step + _CALLED
         is_first = not provider.recognizes_keys or not (self.is_resumed or step in self._requested)
         key = await self._provider_key(step)
         if not provider.recognizes_keys:
             if mark in self._results:
                 return await self._look_up(step, key, provider, None)
-            await self._record(mark, None)
+            await self._record(step, mark, None)
         # Also if the handler cancels the call. It is unknown before the check, so that a request
         # which ends in another thread stores no error.
         self._unknown.add(step)
@@ -188,9 +204,10 @@ class BasePhases:
             self._unknown.discard(step)
             raise outcome from (None if outcome is error else error)
         if outcome is CallFailure.NOTHING_HAPPENED and is_first:
+            self._unknown.discard(step)
             if not provider.recognizes_keys:
                 # The mark would forbid the call in the next attempt.
-                await self._undo_recorded(step + _CALLED, lambda _: None)
+                await self._undo_recorded(step + _CALLED, lambda _: None, step)
             if len(self._requested) == 1 and not self._has_effect():
                 self.nothing_happened()
             detail = f'the provider of the step "{step}" failed and has done nothing; try again'
@@ -227,16 +244,16 @@ class BasePhases:
             # Stored with the next phase. Until then, a repeated call returns the same.
             self._results[step] = value
             return value
-        return await self._record(step, value)
+        return await self._record(step, step, value)
 
-    async def _record(self, name: str, value: Any) -> Any:
-        """Commit a phase without rows."""
+    async def _record(self, call: str, name: str, value: Any) -> Any:
+        """Commit a phase without rows, for a call that is never repeated."""
 
         async def step(_: Any, results: dict[str, Any]) -> Any:
             results[name] = value
             return value
 
-        return await self._commit(name, step)
+        return await self._commit(name, step, call)
 
     async def _provider_key(self, step: str) -> str:
         self._check_outside()
@@ -256,10 +273,16 @@ class BasePhases:
         return tx
 
     async def _commit(
-        self, name: str, work: Callable[[Any, dict[str, Any]], Awaitable[Any]]
+        self,
+        name: str,
+        work: Callable[[Any, dict[str, Any]], Awaitable[Any]],
+        call: str | None = None,
     ) -> Any:
-        """Commit a phase. ``work`` changes the results, which count once it is committed."""
-        self._begin()
+        """Commit a phase, of the step ``call`` if it records one.
+
+        ``work`` changes the results, which count once it is committed.
+        """
+        self._begin(call)
         _check_name(name)
         # A phase that fails may have been meant to undo something.
         self._came_to_nothing = False
@@ -270,7 +293,7 @@ class BasePhases:
             tx = self._tx(unit)
             try:
                 result = await self._worked(work(tx, results))
-                data, events = _data(name, results), json.dumps(tx._events)
+                data, events = _data(name, results), json.dumps(tx._close())
             except BaseException:
                 await unit.rollback()
                 raise
@@ -317,10 +340,17 @@ class BasePhases:
         kind = AsyncTx if self._owner.driver.is_async else Tx
         return kind(unit, self.tenant, self.key)
 
-    def _begin(self) -> None:
+    def _begin(self, call: str | None = None) -> None:
         """Check that a phase can begin."""
         self._owner.check()
         self._check_open(is_open=self._is_open)
+        for step, is_recorded in self._running.items():
+            # An open phase would prevent the record of the result, and the call is never repeated.
+            if is_recorded and step != call:
+                raise RuntimeError(
+                    f"a call of the step {step!r}, which is never repeated, is running: end it "
+                    "before the next phase"
+                )
 
     def _check_outside(self) -> None:
         """Refuse a call in a transaction, which would wait for a second connection."""
