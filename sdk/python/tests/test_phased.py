@@ -374,7 +374,8 @@ def test_phases_run_one_after_the_other_and_end_with_the_request(kit: Kit, key: 
         run_blocking(kept[0]._transaction("late", lambda tx: insert(tx, key)))
 
 
-def test_a_transaction_accepts_no_event_after_its_phase(kit: Kit, key: str) -> None:
+@pytest.mark.parametrize("status", [201, 409])
+def test_a_transaction_accepts_no_event_after_its_phase(kit: Kit, key: str, status: int) -> None:
     kept: list[Any] = []
 
     async def handler(phases: Any) -> phased.Response:
@@ -385,7 +386,7 @@ def test_a_transaction_accepts_no_event_after_its_phase(kit: Kit, key: str) -> N
         with pytest.raises(RuntimeError, match="the phase has ended"):
             await done(kept[0].emit("order.created", {}))
         kept.append(await done(phases.last()))
-        return phased.Response(201)
+        return phased.Response(status)
 
     assert kit.run(key, handler).outcome == "stored"
     with pytest.raises(RuntimeError, match="the phase has ended"):
@@ -423,6 +424,26 @@ def test_a_name_that_ends_like_a_record_is_refused(kit: Kit, key: str, end: str)
 
     assert kit.run(key, handler).outcome == "stored"
     assert (kit.rows(key), calls) == (1, [])
+
+
+def test_a_call_with_the_name_of_a_phase_of_an_earlier_attempt_is_refused(
+    kit: Kit, key: str
+) -> None:
+    calls: list[str] = []
+
+    async def fail(phases: Any) -> phased.Response:
+        await done(phases.transaction("charge", lambda tx: insert(tx, key)))
+        raise RuntimeError("later")
+
+    async def changed(phases: Any) -> phased.Response:
+        with pytest.raises(RuntimeError, match="'charge' is the name of a phase and of a call"):
+            await done(phases.call("charge", calls.append))
+        return phased.Response(201)
+
+    with pytest.raises(RuntimeError, match="later"):
+        kit.run(key, fail)
+    assert kit.run(key, changed).outcome == "stored"
+    assert calls == []
 
 
 def test_a_recovery_point_of_another_program_is_not_guessed_at(kit: Kit, key: str) -> None:

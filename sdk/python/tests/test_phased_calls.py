@@ -406,15 +406,21 @@ def test_no_call_begins_after_the_end_of_its_request(shared: str, key: str) -> N
     assert calls == []
 
 
-@pytest.mark.parametrize("step", ["record of the call", "commit of the phase"])
+@pytest.mark.parametrize("step", ["key of the call", "record of the call", "commit of the phase"])
 def test_neither_a_call_nor_a_commit_begins_if_the_request_ends_before(
     shared: str, key: str, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     calls: list[str] = []
-    commit, flush = Owner.commit_phase, PsycopgUnit.flush
+    fetch, commit, flush = Owner._fetch, Owner.commit_phase, PsycopgUnit.flush
 
     async def run() -> None:
         begun, ended = asyncio.Event(), asyncio.Event()
+
+        async def slow_fetch(*args: Any) -> Any:
+            row = await fetch(*args)
+            begun.set()
+            await ended.wait()
+            return row
 
         async def slow_commit(*args: Any) -> None:
             await commit(*args)
@@ -430,7 +436,10 @@ def test_neither_a_call_nor_a_commit_begins_if_the_request_ends_before(
             calls.append(asked)
 
         async def handler(phases: Any) -> phased.Response:
-            if step == "record of the call":
+            if step == "key of the call":
+                monkeypatch.setattr(Owner, "_fetch", slow_fetch)
+                used = phases.call("charge", call)
+            elif step == "record of the call":
                 monkeypatch.setattr(Owner, "commit_phase", slow_commit)
                 used = phases.call("charge", call, recognizes_keys=False)
             else:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from . import codes, sql
-from .driver import Driver, Failure, Kind, Unit, within
+from .driver import Driver, Failure, Kind, within
 from .flow import PAUSE_FIRST, PAUSE_MAX, Flow, require_version, too_large
 from .limits import COMMIT_RECOVERY, RESPONSE_BYTES_MAX, RETRY_AFTER
 from .message import Headers, Request, Response
@@ -302,7 +302,8 @@ class PhasedFlow(Flow):
     async def _drop_last(self) -> None:
         last, self.phases._last_phase = self.phases._last_phase, None
         if last is not None:
-            unit: Unit = last[0]
+            unit, tx = last
+            tx._close()
             with contextlib.suppress(Exception):
                 await unit.rollback()
 

@@ -162,9 +162,12 @@ class BasePhases:
         self._owner.check()
         _check_end(step)
         self._use(step, "call")
-        if step in self._results:
-            return self._results[step]
         mark = step + _CALLED
+        if step in self._results:
+            if step == self._point and mark not in self._results:
+                # Only a call that is never repeated is a recovery point.
+                raise _two_uses(step)
+            return self._results[step]
         if not provider.recognizes_keys and mark not in self._results:
             _check_step(step)
         if step in self._running:
@@ -295,6 +298,7 @@ class BasePhases:
                 result = await self._worked(work(tx, results))
                 data, events = _data(name, results), json.dumps(tx._close())
             except BaseException:
+                tx._close()
                 await unit.rollback()
                 raise
             await self._commit_phase(unit, name, data, events)
@@ -366,10 +370,7 @@ class BasePhases:
         """Refuse the name of a phase for a call, and that of a call for a phase."""
         other = self._uses.setdefault(name, use)
         if other != use:
-            raise RuntimeError(
-                f"{name!r} is the name of a phase and of a call: the second one would not run, "
-                "because its result would be that of the first one; use two names"
-            )
+            raise _two_uses(name)
 
     def _is_recorded(self, name: str) -> bool:
         if self._is_foreign:
@@ -517,6 +518,13 @@ def _outcome_unknown(step: str, provider: Provider) -> Problem:
         return Problem(codes.OUTCOME_UNKNOWN, f"{what}, and the call is not repeated")
     detail = f"{what}; send the same request again, which finds it out"
     return Problem(codes.TIMEOUT, detail, retry_after=RETRY_AFTER)
+
+
+def _two_uses(name: str) -> RuntimeError:
+    return RuntimeError(
+        f"{name!r} is the name of a phase and of a call: the second one would not run, because its "
+        "result would be that of the first one; use two names"
+    )
 
 
 def _check_name(name: str) -> None:
