@@ -14,12 +14,14 @@ import psycopg
 import pytest
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
+import hapax
 from hapax import EngineError, FencedError, Problem, codes, phased
 from hapax.core.driver import done, run_blocking
 from hapax.core.limits import RESPONSE_BYTES_MAX
 from hapax.core.owner import EndedError
+from hapax.drivers.asyncpg_unit import AsyncpgUnit
 
-from .phased_kit import Kit
+from .phased_kit import DRIVERS, Kit
 from .proxy import Lose, Proxy
 from .services.payment import POINTS, execute, insert, pay, request
 
@@ -209,6 +211,38 @@ def test_a_last_transaction_that_begins_after_the_end_is_rolled_back(shared: str
     asyncio.run(run())
 
 
+def test_a_phase_that_never_ends_returns_its_connection_at_the_end_of_the_request(
+    shared: str, key: str
+) -> None:
+    async def run() -> None:
+        async with AsyncConnectionPool(shared, min_size=1, max_size=1, timeout=5.0) as pool:
+            tasks: list[asyncio.Future[Any]] = []
+
+            async def handler(phases: Any) -> phased.Response:
+                begun = asyncio.Event()
+
+                async def work(tx: Any) -> None:
+                    await insert(tx, key)
+                    begun.set()
+                    await asyncio.Event().wait()
+
+                tasks.append(asyncio.ensure_future(phases.transaction("reserved", work)))
+                await begun.wait()
+                return phased.Response(201)
+
+            result = await phased.run_async(pool, handler, **request(key))
+            assert result.outcome == "stored"
+            with pytest.raises(asyncio.CancelledError):
+                await tasks[0]
+            async with pool.connection() as connection:
+                rows = await connection.execute(
+                    "SELECT FROM shop_order WHERE item LIKE %s", [f"{key}%"]
+                )
+                assert await rows.fetchall() == []
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("is_async", [True, False])
 def test_a_response_does_not_wait_long_for_a_connection_to_let_the_key_go(
     shared: str, key: str, monkeypatch: pytest.MonkeyPatch, is_async: bool
@@ -273,6 +307,41 @@ def test_a_phase_that_fails_writes_nothing_and_the_handler_may_go_on(kit: Kit, k
     assert kit.rows(key) == 0
 
 
+@pytest.mark.parametrize("where", ["phase", "last"])
+def test_a_handler_that_commits_is_not_asked_to_try_again(kit: Kit, key: str, where: str) -> None:
+    async def commit(tx: Any) -> None:
+        await insert(tx, key)
+        await execute(tx, "COMMIT")
+
+    async def handler(phases: Any) -> phased.Response:
+        if where == "phase":
+            await done(phases.transaction("reserved", commit))
+        else:
+            await commit(await done(phases.last()))
+        return phased.Response(201)
+
+    with pytest.raises(Problem, match="must neither commit nor roll back") as info:
+        kit.run(key, handler)
+    assert info.value.code is codes.INTERNAL
+    assert kit.column(key, "lease_until <= clock_timestamp()")
+
+
+def test_an_owner_that_lost_its_key_responds_with_what_is_stored(kit: Kit, key: str) -> None:
+    def response(of: str) -> phased.Response:
+        return phased.Response(201, [("location", f"/{of}")], b"the same body")
+
+    async def resumed(_: Any) -> phased.Response:
+        return response("new")
+
+    async def late(_: Any) -> phased.Response:
+        kit.lapse(key)
+        assert (await kit.apart(key, resumed)).outcome == "stored"
+        return response("late")
+
+    result = kit.run(key, late)
+    assert (result.outcome, result.response) == ("replayed", response("new"))
+
+
 def test_a_response_that_is_too_long_does_not_say_that_nothing_was_changed(
     kit: Kit, key: str
 ) -> None:
@@ -305,6 +374,25 @@ def test_phases_run_one_after_the_other_and_end_with_the_request(kit: Kit, key: 
         run_blocking(kept[0]._transaction("late", lambda tx: insert(tx, key)))
 
 
+@pytest.mark.parametrize("status", [201, 409])
+def test_a_transaction_accepts_no_event_after_its_phase(kit: Kit, key: str, status: int) -> None:
+    kept: list[Any] = []
+
+    async def handler(phases: Any) -> phased.Response:
+        async def keep(tx: Any) -> None:
+            kept.append(tx)
+
+        await done(phases.transaction("reserved", keep))
+        with pytest.raises(RuntimeError, match="the phase has ended"):
+            await done(kept[0].emit("order.created", {}))
+        kept.append(await done(phases.last()))
+        return phased.Response(status)
+
+    assert kit.run(key, handler).outcome == "stored"
+    with pytest.raises(RuntimeError, match="the phase has ended"):
+        kept[1]._emit("order.created", {})
+
+
 def test_a_phase_and_a_call_have_different_names(kit: Kit, key: str) -> None:
     async def call(_: str) -> str:
         return "called"
@@ -320,6 +408,42 @@ def test_a_phase_and_a_call_have_different_names(kit: Kit, key: str) -> None:
 
     assert kit.run(key, handler).outcome == "stored"
     assert kit.rows(key) == 1
+
+
+@pytest.mark.parametrize("end", [" called", " undone", " called undone"])
+def test_a_name_that_ends_like_a_record_is_refused(kit: Kit, key: str, end: str) -> None:
+    calls: list[str] = []
+
+    async def handler(phases: Any) -> phased.Response:
+        with pytest.raises(ValueError, match="does not end with"):
+            await done(phases.transaction(f"order{end}", lambda tx: insert(tx, key)))
+        with pytest.raises(ValueError, match="does not end with"):
+            await done(phases.call(f"order{end}", calls.append))
+        await done(phases.transaction(f"order{end}.", lambda tx: insert(tx, key)))
+        return phased.Response(201)
+
+    assert kit.run(key, handler).outcome == "stored"
+    assert (kit.rows(key), calls) == (1, [])
+
+
+def test_a_call_with_the_name_of_a_phase_of_an_earlier_attempt_is_refused(
+    kit: Kit, key: str
+) -> None:
+    calls: list[str] = []
+
+    async def fail(phases: Any) -> phased.Response:
+        await done(phases.transaction("charge", lambda tx: insert(tx, key)))
+        raise RuntimeError("later")
+
+    async def changed(phases: Any) -> phased.Response:
+        with pytest.raises(RuntimeError, match="'charge' is the name of a phase and of a call"):
+            await done(phases.call("charge", calls.append))
+        return phased.Response(201)
+
+    with pytest.raises(RuntimeError, match="later"):
+        kit.run(key, fail)
+    assert kit.run(key, changed).outcome == "stored"
+    assert calls == []
 
 
 def test_a_recovery_point_of_another_program_is_not_guessed_at(kit: Kit, key: str) -> None:
@@ -386,6 +510,69 @@ def test_a_commit_whose_result_is_lost_is_not_guessed_at(
     assert kit.rows(key) == (2 if what == "last" else 1)
 
 
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg", "sqlalchemy"])
+def test_a_request_that_is_cancelled_after_a_lost_commit_keeps_its_key(
+    shared: str, key: str, driver: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGSSLMODE", "disable")
+    kit = Kit(driver, shared)
+    parts = psycopg.conninfo.conninfo_to_dict(shared)
+    proxy = Proxy(str(parts["host"]), int(str(parts.get("port", 5432))))
+    url = f"postgres://{parts['user']}@127.0.0.1:{proxy.port}/{parts['dbname']}"
+
+    async def lose(tx: Any) -> None:
+        await insert(tx, key)
+        proxy.lose(Lose.COMMIT_RESPONSE)
+
+    async def handler(phases: Any) -> phased.Response:
+        with pytest.raises(Problem, match="the result of a commit was lost"):
+            await phases.transaction("reserved", lose)
+        raise asyncio.CancelledError
+
+    async def retry(phases: Any) -> phased.Response:
+        await phases.transaction("reserved", lambda tx: insert(tx, key))
+        return phased.Response(201)
+
+    try:
+        with pytest.raises(asyncio.CancelledError):
+            kit.run(key, handler, url)
+        assert kit.column(key, "recovery_point") == "reserved"
+        assert kit.run(key, retry, wait=30).outcome == "stored"
+        assert kit.rows(key) == 1
+    finally:
+        proxy.close()
+        kit.close()
+
+
+def test_a_commit_that_takes_too_long_is_not_guessed_at(
+    shared: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kit = Kit("asyncpg", shared)
+    commit_with = AsyncpgUnit.commit_with
+
+    async def late(unit: AsyncpgUnit, *args: Any) -> None:
+        monkeypatch.setattr(AsyncpgUnit, "commit_with", commit_with)
+        await commit_with(unit, *args)
+        # As with a `command_timeout` of the pool.
+        raise asyncio.TimeoutError
+
+    async def handler(phases: Any) -> phased.Response:
+        if not phases.is_resumed:
+            monkeypatch.setattr(AsyncpgUnit, "commit_with", late)
+            with pytest.raises(Problem, match="the result of a commit was lost"):
+                await phases.transaction("reserved", lambda tx: insert(tx, key))
+        await phases.transaction("reserved", lambda tx: insert(tx, key))
+        return phased.Response(201)
+
+    try:
+        with pytest.raises(Problem):
+            kit.run(key, handler)
+        assert kit.run(key, handler).outcome == "stored"
+        assert kit.rows(key) == 1
+    finally:
+        kit.close()
+
+
 def test_a_commit_that_is_cancelled_is_not_guessed_at(shared: str, key: str) -> None:
     kit = Kit("asyncpg", shared)
     row = "SELECT FROM hapax.idempotency_key WHERE key = %s FOR UPDATE"
@@ -417,6 +604,37 @@ def test_a_commit_that_is_cancelled_is_not_guessed_at(shared: str, key: str) -> 
         assert (result.outcome, result.response.status) == ("unstored", 503)
         assert kit.run(key, retry).outcome == "stored"
         assert kit.rows(key) == 1
+    finally:
+        kit.close()
+
+
+# A pool of asyncpg resets the name.
+@pytest.mark.parametrize("driver", [driver for driver in DRIVERS if driver != "asyncpg"])
+@pytest.mark.parametrize("own", ["", "shop"])
+def test_a_connection_without_a_name_gets_the_one_that_the_doctor_lists(
+    database: str, key: str, driver: str, own: str
+) -> None:
+    kit = Kit(driver, database)
+    names: list[str] = []
+
+    async def handler(_: Any) -> phased.Response:
+        names.extend(
+            name
+            for (name,) in kit.db.execute(
+                "SELECT application_name FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid() "
+                "AND backend_type = 'client backend'"
+            )
+        )
+        return phased.Response(201)
+
+    try:
+        if own:
+            name = f"ALTER DATABASE {kit.db.info.dbname} SET application_name = {own}"
+            kit.db.execute(name.encode())
+        assert kit.run(key, handler).outcome == "stored"
+        # The pool may have opened another connection, which has entered no key.
+        assert set(names) - {""} == {own or f"hapax-python/{hapax.__version__} contract=2"}
     finally:
         kit.close()
 

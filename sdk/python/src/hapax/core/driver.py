@@ -52,6 +52,11 @@ class Failure:
             return True
         return self.sqlstate.startswith(("08", "57P")) or self.sqlstate in {"25P03", "25P04"}
 
+    @property
+    def is_outside(self) -> bool:
+        """Whether the handler has ended the transaction."""
+        return self.sqlstate in {"HX002", "25P01", "3B001"}
+
 
 _UNAVAILABLE = ("08", "53", "57P", "58")
 _UNAVAILABLE_CODES = frozenset({"25006", "25P03", "25P04", "55P03", "57014"})

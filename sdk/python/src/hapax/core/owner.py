@@ -109,6 +109,8 @@ class Owner:
         named = (*self._names(), step, self.owned.entered)
         row = await self._fetch(sql.PROVIDER_KEY, *values, *named)
         self._held_until = asked + self.lease
+        # The request may have ended meanwhile, and no call begins after that.
+        self.check()
         return str(row[1])
 
     async def open(self) -> Unit:
@@ -127,13 +129,8 @@ class Owner:
 
     async def commit_phase(self, unit: Unit, name: str, data: str, events: str) -> None:
         """Commit a phase."""
-        try:
-            self.check()
-        except BaseException:
-            await unit.rollback()
-            raise
         values = (*self._names(), name, data, events, self.owned.entered)
-        await self._commit(unit, sql.PHASE, values)
+        await self._commit(unit, sql.PHASE, values, self.check)
 
     async def commit_last(self, unit: Unit, response: Response, events: str) -> None:
         """Commit the last phase with the response."""
@@ -161,12 +158,27 @@ class Owner:
         self.is_fenced = True
         return FencedError(self.owned.epoch)
 
-    async def _commit(self, unit: Unit, statement: str, values: tuple[object, ...]) -> None:
+    async def _commit(
+        self,
+        unit: Unit,
+        statement: str,
+        values: tuple[object, ...],
+        may_commit: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Commit a phase, or roll it back if ``may_commit`` raises."""
         try:
+            may_commit()
             await unit.flush()
             await unit.run(sql.RELEASE_SAVEPOINT)
-        except BaseException:
+            # The request may have ended while these statements ran.
+            may_commit()
+        except BaseException as error:
             await unit.rollback()
+            failure = self.driver.failure(error)
+            if failure is not None and failure.is_outside:
+                problem = ended_by_handler()
+                log.error("%s", problem.detail)
+                raise problem from error
             raise
         try:
             await unit.commit_with(sql.in_schema(statement, self._schema), *values)
@@ -175,7 +187,8 @@ class Owner:
             if heeded is not error:
                 raise heeded from error
             failure = self.driver.failure(error)
-            if failure is not None and failure.ends_session:
+            # An error that is not the driver's, such as a TimeoutError, may come after the COMMIT.
+            if failure is None or failure.ends_session:
                 self.lost = error
                 raise lost_commit() from error
             raise
@@ -231,6 +244,15 @@ def lost_commit() -> Problem:
     """Return the problem of a phase whose commit may or may not have happened."""
     detail = "the result of a commit was lost; a retry continues after it"
     return Problem(codes.UNAVAILABLE, detail, retry_after=RETRY_AFTER)
+
+
+def ended_by_handler() -> Problem:
+    """Return the problem of a handler that has ended the transaction of a phase."""
+    detail = (
+        "the handler has ended the transaction of a phase, and what it has committed is kept; it "
+        "must neither commit nor roll back"
+    )
+    return Problem(codes.INTERNAL, detail)
 
 
 class _Renewal(Protocol):

@@ -16,12 +16,12 @@ from dataclasses import replace
 from typing import Any
 
 from . import codes, sql
-from .driver import Driver, Failure, Kind, Unit, within
+from .driver import Driver, Failure, Kind, within
 from .flow import PAUSE_FIRST, PAUSE_MAX, Flow, require_version, too_large
 from .limits import COMMIT_RECOVERY, RESPONSE_BYTES_MAX, RETRY_AFTER
 from .message import Headers, Request, Response
 from .operation import Operation, Parsed
-from .owner import PROCESS, Owned, Owner, lost_commit
+from .owner import PROCESS, Owned, Owner, ended_by_handler, lost_commit
 from .phases import AsyncPhases, BasePhases, Phases
 from .problem import Problem
 from .stored import OWN_HEADERS, Disposition, disposition, split_headers
@@ -185,7 +185,7 @@ class PhasedFlow(Flow):
             await self._complete(owner, stored)
         else:
             unit, tx = last
-            await owner.commit_last(unit, stored, json.dumps(tx._events))
+            await owner.commit_last(unit, stored, json.dumps(tx._close()))
 
     async def _complete(self, owner: Owner, stored: Response) -> None:
         """Store a response in a separate commit, again while the key is held if the store fails.
@@ -213,6 +213,9 @@ class PhasedFlow(Flow):
         failure = self.driver.failure(error)
         is_known = failure is not None and not failure.ends_session
         if failure is None and not owner.is_fenced and owner.lost is None:
+            if isinstance(error, Problem):
+                await self._let_go(owner, _GIVE_BACK)
+                return self._problem(error)
             raise error
         self._log("the response could not be stored", error)
         row = None if is_known else await self._look_up()
@@ -293,17 +296,21 @@ class PhasedFlow(Flow):
         if owner is None:
             raise RuntimeError("the request has ended")
         owner.settle()
+        self.phases._end()
         return owner
 
     async def _drop_last(self) -> None:
         last, self.phases._last_phase = self.phases._last_phase, None
         if last is not None:
-            unit: Unit = last[0]
+            unit, tx = last
+            tx._close()
             with contextlib.suppress(Exception):
                 await unit.rollback()
 
 
 def _unfinished(failure: Failure | None) -> Problem:
+    if failure is not None and failure.is_outside:
+        return ended_by_handler()
     if failure is not None and failure.kind is Kind.STATEMENT:
         return Problem(codes.TRANSIENT, f"{_KEPT}a retry continues from there")
     detail = "the store is not available now; a retry continues where this request stopped"

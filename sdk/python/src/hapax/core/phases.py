@@ -6,9 +6,13 @@ last one.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum
 from typing import Any
 
@@ -26,6 +30,10 @@ _UNDONE = " undone"
 """Ends the name of the phase that undoes another one."""
 _STEP_BYTES_MAX = KEY_BYTES_MAX - len(_CALLED + _UNDONE)
 """Maximum length of the name of a step whose call is never repeated in bytes."""
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+"""NUL in JSON."""
+_within: ContextVar[BasePhases | None] = ContextVar("hapax_within", default=None)
+"""The phases in whose transaction the code runs. A call beside a phase does not run in it."""
 
 
 class CallFailure(Enum):
@@ -70,9 +78,13 @@ class BasePhases:
         self._is_used = owner.owned.is_resumed
         self._came_to_nothing = False
         self._last_phase: tuple[Unit, BaseTx] | None = None
+        # The task that runs the work of the open phase.
+        self._worker: asyncio.Task[Any] | None = None
         # The steps whose provider keys this owner has requested, and those with an unknown outcome.
         self._requested: set[str] = set()
         self._unknown: set[str] = set()
+        # The steps whose calls are running, and whether each one is never repeated.
+        self._running: dict[str, bool] = {}
         # Whether each name that this owner has used is that of a phase or of a call.
         self._uses: dict[str, str] = {}
 
@@ -117,6 +129,7 @@ class BasePhases:
 
     async def _transaction(self, name: str, work: Callable[[Any], Any]) -> Any:
         self._owner.check()
+        _check_end(name)
         self._use(name, "phase")
         if self._is_recorded(name):
             return self._results[name]
@@ -129,6 +142,12 @@ class BasePhases:
 
     async def _undo(self, name: str, work: Callable[[Any], Any]) -> Any:
         self._owner.check()
+        _check_end(name)
+        return await self._undo_recorded(name, work)
+
+    async def _undo_recorded(
+        self, name: str, work: Callable[[Any], Any], call: str | None = None
+    ) -> Any:
         undone = name + _UNDONE
 
         async def step(tx: Any, results: dict[str, Any]) -> Any:
@@ -137,30 +156,48 @@ class BasePhases:
             results[undone] = None
             return result
 
-        return await self._commit(undone, step)
+        return await self._commit(undone, step, call)
 
     async def _call(self, step: str, run: Callable[[str], Any], provider: Provider) -> Any:
         self._owner.check()
+        _check_end(step)
         self._use(step, "call")
-        if step in self._results:
-            return self._results[step]
         mark = step + _CALLED
+        if step in self._results:
+            if step == self._point and mark not in self._results:
+                # Only a call that is never repeated is a recovery point.
+                raise _two_uses(step)
+            return self._results[step]
         if not provider.recognizes_keys and mark not in self._results:
             _check_step(step)
+        if step in self._running:
+            raise RuntimeError(
+                f"a call of the step {step!r} is running: end it before the next one"
+            )
+        self._running[step] = not provider.recognizes_keys
+        try:
+            return await self._run(step, run, provider)
+        finally:
+            del self._running[step]
+
+    async def _run(self, step: str, run: Callable[[str], Any], provider: Provider) -> Any:
+        mark = step + _CALLED
         is_first = not provider.recognizes_keys or not (self.is_resumed or step in self._requested)
         key = await self._provider_key(step)
         if not provider.recognizes_keys:
             if mark in self._results:
                 return await self._look_up(step, key, provider, None)
-            await self._record(mark, None)
-        # Also if the handler cancels the call.
+            await self._record(step, mark, None)
+        # Also if the handler cancels the call. It is unknown before the check, so that a request
+        # which ends in another thread stores no error.
         self._unknown.add(step)
+        self._owner.check()
         try:
             value = await done(run(key))
         except Exception as error:
             self._owner.check()
             return await self._failed(step, key, provider, error, is_first=is_first)
-        return await self._succeeded(step, _json(value), provider)
+        return await self._succeeded(step, value, provider)
 
     async def _failed(
         self, step: str, key: str, provider: Provider, error: Exception, *, is_first: bool
@@ -170,9 +207,10 @@ class BasePhases:
             self._unknown.discard(step)
             raise outcome from (None if outcome is error else error)
         if outcome is CallFailure.NOTHING_HAPPENED and is_first:
+            self._unknown.discard(step)
             if not provider.recognizes_keys:
                 # The mark would forbid the call in the next attempt.
-                await self._undo(step + _CALLED, lambda _: None)
+                await self._undo_recorded(step + _CALLED, lambda _: None, step)
             if len(self._requested) == 1 and not self._has_effect():
                 self.nothing_happened()
             detail = f'the provider of the step "{step}" failed and has done nothing; try again'
@@ -197,26 +235,31 @@ class BasePhases:
             raise _outcome_unknown(step, provider) from (cause or error)
         if found is None:
             raise _outcome_unknown(step, provider) from cause
-        return await self._succeeded(step, _json(found), provider)
+        return await self._succeeded(step, found, provider)
 
-    async def _succeeded(self, step: str, value: Any, provider: Provider) -> Any:
+    async def _succeeded(self, step: str, result: Any, provider: Provider) -> Any:
+        value = _json(result)
+        # A result that cannot be stored is refused here, not by the next phase. The outcome stays
+        # unknown, so that no error is stored.
+        _data(step, {**self._results, step: value})
         self._unknown.discard(step)
         if provider.recognizes_keys:
             # Stored with the next phase. Until then, a repeated call returns the same.
             self._results[step] = value
             return value
-        return await self._record(step, value)
+        return await self._record(step, step, value)
 
-    async def _record(self, name: str, value: Any) -> Any:
-        """Commit a phase without rows."""
+    async def _record(self, call: str, name: str, value: Any) -> Any:
+        """Commit a phase without rows, for a call that is never repeated."""
 
         async def step(_: Any, results: dict[str, Any]) -> Any:
             results[name] = value
             return value
 
-        return await self._commit(name, step)
+        return await self._commit(name, step, call)
 
     async def _provider_key(self, step: str) -> str:
+        self._check_outside()
         self._requested.add(step)
         self._came_to_nothing = False
         return await self._owner.provider_key(step)
@@ -233,10 +276,16 @@ class BasePhases:
         return tx
 
     async def _commit(
-        self, name: str, work: Callable[[Any, dict[str, Any]], Awaitable[Any]]
+        self,
+        name: str,
+        work: Callable[[Any, dict[str, Any]], Awaitable[Any]],
+        call: str | None = None,
     ) -> Any:
-        """Commit a phase. ``work`` changes the results, which count once it is committed."""
-        self._begin()
+        """Commit a phase, of the step ``call`` if it records one.
+
+        ``work`` changes the results, which count once it is committed.
+        """
+        self._begin(call)
         _check_name(name)
         # A phase that fails may have been meant to undo something.
         self._came_to_nothing = False
@@ -246,9 +295,10 @@ class BasePhases:
             unit = await self._owner.open()
             tx = self._tx(unit)
             try:
-                result = await work(tx, results)
-                data, events = _data(name, results), json.dumps(tx._events)
+                result = await self._worked(work(tx, results))
+                data, events = _data(name, results), json.dumps(tx._close())
             except BaseException:
+                tx._close()
                 await unit.rollback()
                 raise
             await self._commit_phase(unit, name, data, events)
@@ -261,23 +311,57 @@ class BasePhases:
         self._point = name
         return result
 
+    async def _worked(self, work: Awaitable[Any]) -> Any:
+        """Run the work of a phase."""
+        within = _within.set(self)
+        if self._owner.driver.is_async:
+            self._worker = asyncio.current_task()
+        try:
+            return await work
+        finally:
+            self._worker = None
+            _within.reset(within)
+
+    def _end(self) -> None:
+        """Cancel a phase that has not ended with its request, so that it keeps no connection.
+
+        Work in another thread cannot be cancelled.
+        """
+        if self._worker is not None and self._worker is not asyncio.current_task():
+            self._worker.cancel()
+
     async def _commit_phase(self, unit: Unit, name: str, data: str, events: str) -> None:
         # If the handler is cancelled now, the phase may be committed.
         was_used, self._is_used = self._is_used, True
         try:
             await self._owner.commit_phase(unit, name, data, events)
         except Exception:
-            self._is_used = was_used
+            if self._owner.lost is None:
+                self._is_used = was_used
             raise
 
     def _tx(self, unit: Unit) -> BaseTx:
         kind = AsyncTx if self._owner.driver.is_async else Tx
         return kind(unit, self.tenant, self.key)
 
-    def _begin(self) -> None:
+    def _begin(self, call: str | None = None) -> None:
         """Check that a phase can begin."""
         self._owner.check()
-        if self._is_open:
+        self._check_open(is_open=self._is_open)
+        for step, is_recorded in self._running.items():
+            # An open phase would prevent the record of the result, and the call is never repeated.
+            if is_recorded and step != call:
+                raise RuntimeError(
+                    f"a call of the step {step!r}, which is never repeated, is running: end it "
+                    "before the next phase"
+                )
+
+    def _check_outside(self) -> None:
+        """Refuse a call in a transaction, which would wait for a second connection."""
+        self._check_open(is_open=self._is_open and _within.get() is self)
+
+    def _check_open(self, *, is_open: bool) -> None:
+        if is_open:
             raise RuntimeError("a phase is open: end it before the next phase or call")
         if self._last_phase is not None:
             raise RuntimeError("the last phase is open: respond")
@@ -286,10 +370,7 @@ class BasePhases:
         """Refuse the name of a phase for a call, and that of a call for a phase."""
         other = self._uses.setdefault(name, use)
         if other != use:
-            raise RuntimeError(
-                f"{name!r} is the name of a phase and of a call: the second one would not run, "
-                "because its result would be that of the first one; use two names"
-            )
+            raise _two_uses(name)
 
     def _is_recorded(self, name: str) -> bool:
         if self._is_foreign:
@@ -323,7 +404,8 @@ class AsyncPhases(BasePhases):
         system in it. An exception rolls it back.
 
         Args:
-            name: the name of the phase, 1 to 255 bytes. No call has the same name.
+            name: the name of the phase, 1 to 255 bytes. It does not end with `` called`` or
+                `` undone``, and no call has the same name.
             work: receives the transaction. Its result is returned as JSON returns it: return what a
                 later phase needs, and no secrets.
 
@@ -355,6 +437,7 @@ class AsyncPhases(BasePhases):
 
         Args:
             step: the name of the step, at most 241 bytes if the provider does not recognize keys.
+                It does not end with `` called`` or `` undone``.
             run: calls the provider once, with the key that it is passed.
             outcome: what an exception of ``run`` means: a :class:`Problem` is a refusal. Default: a
                 :class:`Problem` with a status below 500 is a refusal, and the outcome after any
@@ -371,7 +454,8 @@ class AsyncPhases(BasePhases):
         Raises:
             Problem: the refusal; or the outcome is unknown. The key then stays in progress, and a
                 retry finds the outcome out.
-            ValueError: the name of the step is too long. Nothing was called.
+            ValueError: the name of the step is too long, or ends like a record, and nothing was
+                called; or the result cannot be stored, and the outcome stays unknown.
         """
         provider = Provider(outcome, look_up, recognizes_keys, remembers_refusals)
         return await self._call(step, run, provider)
@@ -436,10 +520,27 @@ def _outcome_unknown(step: str, provider: Provider) -> Problem:
     return Problem(codes.TIMEOUT, detail, retry_after=RETRY_AFTER)
 
 
+def _two_uses(name: str) -> RuntimeError:
+    return RuntimeError(
+        f"{name!r} is the name of a phase and of a call: the second one would not run, because its "
+        "result would be that of the first one; use two names"
+    )
+
+
 def _check_name(name: str) -> None:
     length = len(name.encode())
     if not 1 <= length <= KEY_BYTES_MAX:
         raise ValueError(f"the name of a phase has 1 to {KEY_BYTES_MAX} bytes, not {length}")
+
+
+def _check_end(name: str) -> None:
+    """Refuse a name that would be taken for a record of this module."""
+    for end in (_CALLED, _UNDONE):
+        if name.endswith(end):
+            raise ValueError(
+                f'the name of a phase or a step does not end with "{end}", as {name!r} does: such '
+                "names are those of records of calls and of undone phases"
+            )
 
 
 def _check_step(step: str) -> None:
@@ -458,10 +559,36 @@ def _json(value: object) -> Any:
 
 
 def _data(name: str, results: dict[str, Any]) -> str:
-    data = json.dumps(results, separators=(",", ":"), allow_nan=False)
-    if len(data.encode()) > PHASE_DATA_BYTES_MAX:
+    """Return the results of phases as they are stored."""
+    text = json.dumps(results, ensure_ascii=False, allow_nan=False)
+    try:
+        length = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise _unstorable(name, "a character that is not Unicode, a lone surrogate") from error
+    if _NUL.search(text):
+        raise _unstorable(name, "the character NUL")
+    if length + _exponents(text) > PHASE_DATA_BYTES_MAX:
         raise ValueError(
-            f"with the phase {name!r}, the results have more than {PHASE_DATA_BYTES_MAX} bytes: "
-            "return only what the handler needs, such as an id"
+            f"with {name!r}, the results have more than {PHASE_DATA_BYTES_MAX} bytes: return only "
+            "what the handler needs, such as an id"
         )
-    return data
+    return json.dumps(results, separators=(",", ":"), allow_nan=False)
+
+
+def _unstorable(name: str, what: str) -> ValueError:
+    return ValueError(
+        f"the result of {name!r} contains {what}, which PostgreSQL does not store in JSON: remove "
+        "it, or return the text in another form, such as base64"
+    )
+
+
+def _exponents(text: str) -> int:
+    """Return how much longer JSON is in PostgreSQL, which writes numbers without exponents."""
+    longer = 0
+
+    def write(number: str) -> None:
+        nonlocal longer
+        longer += len(format(Decimal(number), "f")) - len(number)
+
+    json.loads(text, parse_float=write)
+    return longer

@@ -26,6 +26,7 @@ class BaseTx:
         self.key = key
         self.disposition: Disposition | None = None
         self._events: list[dict[str, Any]] = []
+        self._is_closed = False
 
     @property
     def connection(self) -> Any:
@@ -44,7 +45,14 @@ class BaseTx:
         """
         return self._unit.session
 
+    def _close(self) -> list[dict[str, Any]]:
+        """Accept no more events, and return those that are committed."""
+        self._is_closed = True
+        return self._events
+
     def _emit(self, kind: str, payload: object, **options: Any) -> None:
+        if self._is_closed:
+            raise RuntimeError("the phase has ended: emit its events in its transaction")
         self._events.append(event(kind, payload, **options))
 
 
