@@ -149,6 +149,8 @@ export class Phases<Client extends object> {
     }
     // Also if the handler does not wait for the call.
     this.unknown.add(step);
+    // The request may have ended after the last commit.
+    this.owner.check();
     let value: Value;
     try {
       value = await run(key, this.signal);
