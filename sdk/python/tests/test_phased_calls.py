@@ -234,11 +234,17 @@ def test_a_call_that_is_cancelled_is_unknown(shared: str, key: str) -> None:
     kit = Kit("psycopg", shared)
 
     async def handler(phases: Any) -> phased.Response:
+        begun = asyncio.Event()
+
         async def call(_: str) -> None:
+            begun.set()
             await asyncio.Event().wait()
 
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(phases.call("charge", call), 0.1)
+        calling = asyncio.ensure_future(phases.call("charge", call))
+        await begun.wait()
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
         raise Problem(codes.CONFLICT, "the handler gives up")
 
     try:
