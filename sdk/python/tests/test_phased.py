@@ -21,6 +21,7 @@ from hapax.core.limits import RESPONSE_BYTES_MAX
 from hapax.core.owner import EndedError
 from hapax.drivers.asyncpg_unit import AsyncpgUnit
 
+from .conftest import until
 from .phased_kit import DRIVERS, Kit
 from .proxy import Lose, Proxy
 from .services.payment import POINTS, execute, insert, pay, request
@@ -280,6 +281,41 @@ def test_a_response_does_not_wait_long_for_a_connection_to_let_the_key_go(
     else:
         run_sync()
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("driver", ["psycopg", "asyncpg", "sqlalchemy"])
+def test_a_statement_that_runs_at_the_end_of_the_request_is_rolled_back(
+    shared: str, key: str, driver: str
+) -> None:
+    kit = Kit(driver, shared)
+    is_blocked = "SELECT count(*) FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
+    is_used = (
+        "SELECT count(*) FROM pg_locks "
+        "WHERE relation = 'shop_order'::regclass AND pid <> pg_backend_pid()"
+    )
+    phases_begun: list[asyncio.Future[Any]] = []
+
+    try:
+        with psycopg.connect(shared) as holder:
+            holder.execute("LOCK TABLE shop_order IN EXCLUSIVE MODE")
+            pid = holder.info.backend_pid
+
+            async def handler(phases: Any) -> phased.Response:
+                phase = phases.transaction("reserved", lambda tx: insert(tx, key))
+                phases_begun.append(asyncio.ensure_future(phase))
+                while not kit.value(is_blocked, pid):
+                    await kit.pause()
+                return phased.Response(201)
+
+            # The lock is released after the response.
+            assert kit.run(key, handler).outcome == "stored"
+        until(lambda: not kit.value(is_used), "no transaction has the table")
+        (phase,) = phases_begun
+        assert phase.cancelled() or phase.exception() is not None
+        assert kit.rows(key) == 0
+        assert kit.column(key, "state") == "completed"
+    finally:
+        kit.close()
 
 
 def test_a_phase_that_fails_writes_nothing_and_the_handler_may_go_on(kit: Kit, key: str) -> None:
