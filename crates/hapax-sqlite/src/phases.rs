@@ -128,10 +128,7 @@ fn enter(ctx: &WriterContext, entry: Entry) -> Result<ClaimOutcome<Ownership>, S
     let now = ctx.now();
     let scope = entry.claim.scope.clone();
     let record = find(&ctx.conn, &scope, now)?;
-    let sql = match &record {
-        None => query!("idempotency/enter"),
-        Some(_) => query!("idempotency/enter_anew"),
-    };
+    let is_known = record.is_some();
     match evaluate_entry(record, &entry.claim, now) {
         ClaimOutcome::Taken(taken) => {
             let taken = ctx.keyring.decrypt_taken(&scope, taken);
@@ -139,14 +136,17 @@ fn enter(ctx: &WriterContext, entry: Entry) -> Result<ClaimOutcome<Ownership>, S
                 .map(ClaimOutcome::Taken)
                 .map_err(encrypted("stored response"))
         }
-        ClaimOutcome::Open(Start::New) => begin(ctx, sql, entry, now).map(ClaimOutcome::Open),
+        ClaimOutcome::Open(Start::New) => begin(ctx, is_known, entry, now).map(ClaimOutcome::Open),
         ClaimOutcome::Open(Start::Resume) => resume(ctx, entry, now).map(ClaimOutcome::Open),
     }
 }
 
+/// The epoch of a key that had no row.
+const FIRST_EPOCH: i64 = 1;
+
 fn begin(
     ctx: &WriterContext,
-    sql: &str,
+    is_known: bool,
     entry: Entry,
     now: Timestamp,
 ) -> Result<Ownership, StoreError> {
@@ -165,8 +165,14 @@ fn begin(
         entry.recovery_point,
     ];
     let begin = || {
-        let mut statement = ctx.conn.prepare_cached(sql)?;
-        statement.query_row(row, |row| row.get(0))
+        if is_known {
+            let mut statement = ctx.conn.prepare_cached(query!("idempotency/enter_anew"))?;
+            statement.query_row(row, |row| row.get("epoch"))
+        } else {
+            let mut statement = ctx.conn.prepare_cached(query!("idempotency/enter"))?;
+            statement.execute(row)?;
+            Ok(FIRST_EPOCH)
+        }
     };
     let epoch = begin().map_err(own_error)?;
     Ok(Ownership {
