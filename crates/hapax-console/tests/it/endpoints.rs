@@ -204,6 +204,8 @@ fn a_trial_whose_client_has_disconnected_keeps_its_place_until_its_work_has_ende
         let seal = form_of(&ops.get(own).await);
         let form = format!("{seal}&types=*");
         let ask = async |path| answered(PATIENCE, ops.post(path, &form)).await.status;
+        // The store has its connections before the thread is taken, which may also look up names.
+        assert_eq!(tokio::join!(ask(own), ask(other)), (200, 200));
         // The work of a trial waits for the only thread.
         let (end, ended) = mpsc::channel::<()>();
         let busy = spawn_blocking(move || ended.recv().is_err());
