@@ -5,7 +5,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// The places.
@@ -13,14 +13,17 @@ use std::{
 pub struct Places {
     of_tenant: usize,
     all: usize,
-    /// The number of places that each tenant has taken.
-    taken: Mutex<HashMap<String, usize>>,
+    taken: Arc<Taken>,
 }
 
-/// A place, which is free again once this is dropped.
+/// The number of places that each tenant has taken.
+#[derive(Debug, Default)]
+struct Taken(Mutex<HashMap<String, usize>>);
+
+/// A place, which is free again once this is dropped. It is shared with work that may outlive its request.
 #[derive(Debug)]
-pub struct Place<'a> {
-    places: &'a Places,
+pub struct Place {
+    taken: Arc<Taken>,
     tenant: String,
 }
 
@@ -30,13 +33,13 @@ impl Places {
         Self {
             of_tenant,
             all,
-            taken: Mutex::default(),
+            taken: Arc::default(),
         }
     }
 
     /// A place for a tenant; `None` if the tenant or the process has none left.
-    pub fn take(&self, tenant: &str) -> Option<Place<'_>> {
-        let mut taken = self.taken();
+    pub fn take(&self, tenant: &str) -> Option<Arc<Place>> {
+        let mut taken = self.taken.lock();
         let of_tenant = taken.get(tenant).copied().unwrap_or(0);
         let all: usize = taken.values().sum();
         if of_tenant >= self.of_tenant || all >= self.all {
@@ -44,20 +47,22 @@ impl Places {
         }
         taken.insert(tenant.to_owned(), of_tenant + 1);
         drop(taken);
-        Some(Place {
-            places: self,
+        Some(Arc::new(Place {
+            taken: Arc::clone(&self.taken),
             tenant: tenant.to_owned(),
-        })
-    }
-
-    fn taken(&self) -> MutexGuard<'_, HashMap<String, usize>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        }))
     }
 }
 
-impl Drop for Place<'_> {
+impl Taken {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
     fn drop(&mut self) {
-        let mut taken = self.places.taken();
+        let mut taken = self.taken.lock();
         let left = taken.get(&self.tenant).map_or(0, |it| it.saturating_sub(1));
         if left == 0 {
             taken.remove(&self.tenant);
@@ -83,6 +88,6 @@ mod tests {
         drop(held);
         assert!(places.take("alice").is_some() && places.take("carol").is_some());
         drop(other);
-        assert!(places.taken().is_empty());
+        assert!(places.taken.lock().is_empty());
     }
 }

@@ -48,7 +48,7 @@ pub(crate) async fn run(
     Path(id): Path<String>,
 ) -> Shown {
     let endpoint = endpoint_of(&console, &page_request, &id).await?;
-    let Some(_place) = console.0.trials.take(&endpoint.tenant) else {
+    let Some(place) = console.0.trials.take(&endpoint.tenant) else {
         let why = "other trials are running for the tenant: wait until one has ended";
         return Err(Trouble::late(&why));
     };
@@ -63,6 +63,7 @@ pub(crate) async fn run(
         mask: console.queries().mask(),
         before: None,
         limit: ENDPOINT_TRIAL_EVENTS,
+        place: Some(&place),
     };
     let tried = try_endpoint(console.store(), &page_request.caller().actor, &ask).await;
     let (status, said) = match tried {

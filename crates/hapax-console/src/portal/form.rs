@@ -1,9 +1,13 @@
 //! The form of an endpoint: how it is read, how it is shown, and the trial of its filter and its mapping.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use hapax::{
     admin::{AdminError, EndpointDraft, EndpointPatch, TenantEndpoint, TryEndpoint, try_endpoint},
+    places::Place,
     sink::PayloadMode,
 };
 
@@ -128,6 +132,7 @@ impl EndpointForm {
         &self,
         portal: &Portal,
         page_request: &PortalRequest,
+        place: &Arc<Place>,
     ) -> Result<Element, AdminError> {
         let (types, actor) = (self.types(), page_request.claims().actor());
         let ask = TryEndpoint {
@@ -138,6 +143,7 @@ impl EndpointForm {
             mask: &portal.0.mask,
             before: None,
             limit: PORTAL_TRIAL_EVENTS,
+            place: Some(place),
         };
         let trial = try_endpoint(portal.store(), &actor, &ask).await?;
         let (has_mapping, now) = (!self.mapping.is_empty(), portal.0.clock.now());

@@ -1,11 +1,18 @@
 //! Tests of the pages of endpoints: secrets are not shown, an action applies to what its page showed,
 //! and a test event is sent once.
 
+use std::{sync::mpsc, time::Duration};
+
 use futures_util::future::join_all;
+use hapax::limits::FILTERED_INLINE_BYTES;
+use hapax_testkit::wait::{answered, eventually};
 use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::{task::spawn_blocking, time::timeout};
 
 use crate::scene::{ALICE, EVIL, OPERATOR, Scene, VIEWER, form_of};
+
+const PATIENCE: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn the_attempts_at_an_event_are_shown_masked_and_without_secrets() {
@@ -158,15 +165,11 @@ async fn the_settings_of_an_endpoint_are_tried_and_the_bodies_are_masked_text() 
 
 #[tokio::test]
 async fn a_third_trial_of_a_tenant_at_the_same_time_is_refused() {
-    const LARGE: &str = "
-        INSERT INTO hapax.outbox_event (event_id, type, tenant, payload, headers, created_at)
-        SELECT gen_random_uuid(), 'order.created', 'acme', $1::text, '{}', now()
-        FROM generate_series(1, 20)";
     let scene = Scene::with_tokens().await;
     let ops = scene.sign_in(OPERATOR).await;
     let members: Vec<_> = (0..70_000).map(|at| format!("\"zz{at}\":1")).collect();
     let payload = format!("{{{}}}", members.join(","));
-    scene.client.execute(LARGE, &[&payload]).await.unwrap();
+    emit(&scene, &payload, 20).await;
     let own = "/console/endpoints/ep_orders/try";
     let other = "/console/endpoints/ep_globex/try";
     let seal = form_of(&ops.get(own).await);
@@ -182,6 +185,46 @@ async fn a_third_trial_of_a_tenant_at_the_same_time_is_refused() {
     let page = refused.text();
     assert!(page.contains("Other trials are running"), "{page}");
     assert_eq!(ops.post(own, &seal).await.status, 200);
+}
+
+#[test]
+fn a_trial_whose_client_has_disconnected_keeps_its_place_until_its_work_has_ended() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(1)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let scene = Scene::with_tokens().await;
+        let ops = scene.sign_in(OPERATOR).await;
+        let payload = format!("\"{}\"", "x".repeat(FILTERED_INLINE_BYTES));
+        emit(&scene, &payload, 1).await;
+        let own = "/console/endpoints/ep_orders/try";
+        let other = "/console/endpoints/ep_globex/try";
+        let seal = form_of(&ops.get(own).await);
+        let form = format!("{seal}&types=*");
+        let ask = async |path| answered(PATIENCE, ops.post(path, &form)).await.status;
+        // The store has its connections before the thread is taken, which may also look up names.
+        assert_eq!(tokio::join!(ask(own), ask(other)), (200, 200));
+        // The work of a trial waits for the only thread.
+        let (end, ended) = mpsc::channel::<()>();
+        let busy = spawn_blocking(move || ended.recv().is_err());
+        // A client that disconnects before the work is handed to the thread leaves the place free.
+        let mut waits = Duration::from_millis(10);
+        eventually(PATIENCE, async || {
+            waits *= 2;
+            timeout(waits, ask(own)).await == Ok(409)
+        })
+        .await;
+        // Two trials have places, and no client waits for either.
+        for _ in 0..3 {
+            assert_eq!(ask(own).await, 409);
+        }
+        assert_eq!(ask(other).await, 200);
+        drop(end);
+        assert!(busy.await.unwrap());
+        eventually(PATIENCE, async || ask(own).await == 200).await;
+    });
 }
 
 #[tokio::test]
@@ -268,6 +311,16 @@ async fn events_from_before_an_endpoint_are_counted_and_then_queued() {
     assert!(page.contains("0 events of its tenant match"), "{page}");
     let wrong = ops.get(&format!("{form}&until=soon")).await;
     assert_eq!(wrong.status, 400, "{}", wrong.text());
+}
+
+/// Writes events of the tenant `acme`.
+async fn emit(scene: &Scene, payload: &str, count: i32) {
+    const EMIT: &str = "
+        INSERT INTO hapax.outbox_event (event_id, type, tenant, payload, headers, created_at)
+        SELECT gen_random_uuid(), 'order.created', 'acme', $1::text, '{}', now()
+        FROM generate_series(1, $2::integer)";
+    let written = scene.client.execute(EMIT, &[&payload, &count]).await;
+    written.unwrap();
 }
 
 /// The id of the event of this type, which belongs to the tenant `acme`.

@@ -1,7 +1,7 @@
 //! `/admin/v1/endpoints/try`: tries the settings of an endpoint on stored events before an endpoint has
 //! them.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::extract::State;
 use hapax::{
@@ -53,7 +53,7 @@ pub(super) async fn run(
     let tenant = tenant_of(&caller.actor, body.tenant)?;
     // A caller takes no place of another tenant.
     check_endpoint_tenant(&caller.actor, &tenant)?;
-    let _place = admin.trial_place(&tenant)?;
+    let place = admin.trial_place(&tenant)?;
     let filter = body.filter.map(|it| it.text());
     let mapping = body.mapping.map(|it| it.text());
     let ask = TryEndpoint {
@@ -64,6 +64,7 @@ pub(super) async fn run(
         mask: &admin.0.mask,
         before: body.before.as_deref(),
         limit: limit(body.limit)?,
+        place: Some(&place),
     };
     let trial = try_endpoint(admin.store(), &caller.actor, &ask).await?;
     Ok(Json(trial))
@@ -72,7 +73,7 @@ pub(super) async fn run(
 impl AdminApi {
     /// A place for a trial on the events of a tenant. Trials on those of all tenants share the places of the
     /// empty name, which no tenant has.
-    pub(super) fn trial_place(&self, tenant: &str) -> Result<Place<'_>, Problem> {
+    pub(super) fn trial_place(&self, tenant: &str) -> Result<Arc<Place>, Problem> {
         self.0.trials.take(tenant).ok_or_else(|| {
             let (of_tenant, all) = TRIALS;
             let busy = format!(

@@ -45,8 +45,9 @@ pub(super) async fn run(
     // A caller takes no place of another tenant.
     let selected = events.tenant.as_ref().map(Tenant::as_str);
     let tenant = actor.tenant().or(selected);
-    let _place = admin.trial_place(tenant.unwrap_or_default())?;
-    let trial = try_filter(store, actor, &filter, &events, before, limit).await?;
+    let place = admin.trial_place(tenant.unwrap_or_default())?;
+    let place = Some(&place);
+    let trial = try_filter(store, actor, &filter, &events, before, limit, place).await?;
     Ok(Json(trial))
 }
 

@@ -33,8 +33,8 @@ pub(super) async fn run(cx: &CommandContext, args: Args) -> Result<(), Failure> 
     let mut query = args.events.query();
     args.page.add_to(&mut query);
     let (events, limit) = (query.of_events()?, filters::limit(&query)?);
-    let before = query.before.as_deref();
-    let trial = try_filter(cx.store(), &cx.actor, &filter, &events, before, limit).await?;
+    let (store, before) = (cx.store(), query.before.as_deref());
+    let trial = try_filter(store, &cx.actor, &filter, &events, before, limit, None).await?;
     if cx.output.json {
         return Ok(cx.output.json(&trial)?);
     }

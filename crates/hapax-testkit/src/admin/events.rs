@@ -75,7 +75,7 @@ pub async fn a_filter_is_tried_on_the_newest_events_first<S: AdminUnderTest>() {
     let filter = Filter::parse(r#"{"/n": {"$gte": 3}}"#).expect("the filter is valid");
     let all = EventFilter::default();
     let tried = async |actor: &Actor, before: Option<&str>, limit: usize| {
-        let tried = try_filter(&*scene.admin, actor, &filter, &all, before, limit);
+        let tried = try_filter(&*scene.admin, actor, &filter, &all, before, limit, None);
         tried.await.must()
     };
     let first = tried(&scene.ops, None, 4).await;
@@ -120,6 +120,7 @@ pub async fn the_settings_of_an_endpoint_are_tried_on_events_of_its_tenant<S: Ad
         mask: &mask,
         before: None,
         limit: 3,
+        place: None,
     };
     let tried = try_endpoint(&*scene.admin, &scene.ops, &ask).await.must();
     assert_eq!((tried.tried, tried.matched, tried.failed), (3, 2, 1));

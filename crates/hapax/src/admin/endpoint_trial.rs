@@ -23,6 +23,7 @@ use crate::{
     limits::ENDPOINT_TRIAL_EVENTS,
     mapping::Mapping,
     mask::Mask,
+    places::Place,
     relay::Pattern,
 };
 
@@ -50,6 +51,9 @@ pub struct TryEndpoint<'a> {
     pub before: Option<&'a str>,
     /// Maximum number of events, at most [`ENDPOINT_TRIAL_EVENTS`].
     pub limit: usize,
+    /// The place of the trial, if their number is limited. Work that has begun keeps it until it ends, also if
+    /// the trial is dropped.
+    pub place: Option<&'a Arc<Place>>,
 }
 
 /// The result of trying the settings of an endpoint on stored events.
@@ -124,7 +128,7 @@ pub async fn try_endpoint(
     };
     let work = move |event: &Event| settings.make(event);
     let mut trial = EndpointTrial::default();
-    let next = try_each(store, actor, events, work, |summary, made| {
+    let next = try_each(store, actor, events, ask.place, work, |summary, made| {
         trial.add(summary, made)
     });
     let next = next.await?;

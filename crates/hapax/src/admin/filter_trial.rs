@@ -3,13 +3,17 @@
 //! The newest events come first. A trial ends after a number of events or after
 //! [`FILTER_TRIAL`](crate::limits::FILTER_TRIAL), and can be continued from there. It changes nothing.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use super::{
     Actor, Admin, AdminError, EventFilter, EventSummary,
     trying::{StoredEvents, Verdict, try_each},
 };
-use crate::{clock::Timestamp, event::Event, filter::Filter, limits::FILTER_TRIAL_EVENTS};
+use crate::{
+    clock::Timestamp, event::Event, filter::Filter, limits::FILTER_TRIAL_EVENTS, places::Place,
+};
 
 /// Number of events that are listed at once.
 const PAGE: usize = 50;
@@ -53,7 +57,8 @@ pub struct TriedEvent {
     pub fails_at: Option<String>,
 }
 
-/// Tries a filter on at most `limit` of the stored events that `events` selects.
+/// Tries a filter on at most `limit` of the stored events that `events` selects. The trial has a place if their
+/// number is limited. Work that has begun keeps it until it ends, also if the trial is dropped.
 ///
 /// # Errors
 /// Fails if the events cannot be listed or read.
@@ -64,6 +69,7 @@ pub async fn try_filter(
     events: &EventFilter,
     before: Option<&str>,
     limit: usize,
+    place: Option<&Arc<Place>>,
 ) -> Result<FilterTrial, AdminError> {
     let events = StoredEvents {
         filter: events,
@@ -74,7 +80,7 @@ pub async fn try_filter(
     let filter = filter.clone();
     let work = move |event: &Event| Verdict::from(filter.apply(event));
     let mut trial = FilterTrial::default();
-    let next = try_each(store, actor, events, work, |summary, verdict| {
+    let next = try_each(store, actor, events, place, work, |summary, verdict| {
         trial.add(summary, verdict);
         // The results have no bodies, so only their number is limited.
         0

@@ -91,7 +91,7 @@ pub async fn try_mapping(
     limit: usize,
 ) -> Result<MappingTrial, AdminError> {
     let limit = limit.clamp(1, MAPPING_TRIAL_EVENTS);
-    let trying = Trying::begin();
+    let trying = Trying::begin(None);
     let mut visited = 0;
     let mut trial = MappingTrial {
         next: before.map(ToOwned::to_owned),

@@ -2,7 +2,8 @@
 //!
 //! Customers write them, and a trial of one large payload can take tenths of a second. The work for such a
 //! payload is done on a thread for blocking work, one event of a trial at a time. A trial whose time is over
-//! ends, and can be continued from the event that would have been the next.
+//! ends, and can be continued from the event that would have been the next. If the client of a trial
+//! disconnects, the work for the current event ends and keeps the place of the trial until then.
 
 use std::{future::pending, panic::resume_unwind, sync::Arc};
 
@@ -14,6 +15,7 @@ use crate::{
     filter::Applied,
     limits::{FILTER_TRIAL, FILTERED_INLINE_BYTES},
     outbox::OutboxEvent,
+    places::Place,
 };
 
 /// Size of the results of a trial in bytes after which it ends. Those of one page may exceed it.
@@ -32,9 +34,11 @@ pub(super) struct StoredEvents<'a> {
 }
 
 /// A trial that is under way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Trying {
     ends_at: Instant,
+    /// The place of the trial, which work on another thread shares until it ends.
+    place: Option<Arc<Place>>,
 }
 
 /// Whether an event matches.
@@ -54,6 +58,7 @@ pub(super) async fn try_each<T, W>(
     store: &dyn Admin,
     actor: &Actor,
     events: StoredEvents<'_>,
+    place: Option<&Arc<Place>>,
     work: W,
     mut add: impl FnMut(EventSummary, T) -> usize,
 ) -> Result<Option<String>, AdminError>
@@ -61,7 +66,7 @@ where
     T: Send + 'static,
     W: Fn(&Event) -> T + Clone + Send + 'static,
 {
-    let trying = Trying::begin();
+    let trying = Trying::begin(place);
     let mut next = events.before.map(ToOwned::to_owned);
     let (mut tried, mut bytes) = (0, 0);
     loop {
@@ -89,9 +94,10 @@ where
 
 impl Trying {
     /// A trial that begins now.
-    pub(super) fn begin() -> Self {
+    pub(super) fn begin(place: Option<&Arc<Place>>) -> Self {
         Self {
             ends_at: Instant::now() + FILTER_TRIAL,
+            place: place.cloned(),
         }
     }
 
@@ -112,8 +118,14 @@ impl Trying {
         if event.event.payload.bytes().len() <= FILTERED_INLINE_BYTES {
             return Some(work(&event.event));
         }
-        // If the caller is dropped, the work for this event ends by itself.
-        match spawn_blocking(move || work(&event.event)).await {
+        let place = self.place.clone();
+        // If the caller is dropped, the work for this event ends and keeps the place until then.
+        let made = spawn_blocking(move || {
+            let made = work(&event.event);
+            drop(place);
+            made
+        });
+        match made.await {
             Ok(made) => Some(made),
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => resume_unwind(panic),
@@ -147,11 +159,14 @@ pub(super) fn cursor_at(event: &EventSummary) -> String {
 mod tests {
     use std::{sync::mpsc, time::Duration};
 
+    use tokio::sync::oneshot;
+
     use super::*;
     use crate::{
         clock::{Random, Timestamp},
         event::{Headers, NewEvent},
         outbox::seal,
+        places::Places,
     };
 
     const PATIENCE: Duration = Duration::from_secs(20);
@@ -169,7 +184,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let other = tokio::spawn(async move { sender.send(()) });
         let large = event(FILTERED_INLINE_BYTES);
-        let trying = Trying::begin();
+        let trying = Trying::begin(None);
         let heard = trying.on(large, move |_| receiver.recv_timeout(PATIENCE));
         assert_eq!(heard.await, Some(Ok(())));
         other.await.expect("the task ends").expect("it is heard");
@@ -179,10 +194,44 @@ mod tests {
     async fn a_trial_begins_no_event_after_its_time() {
         let trying = Trying {
             ends_at: Instant::now(),
+            place: None,
         };
         for bytes in [1, FILTERED_INLINE_BYTES] {
             assert_eq!(trying.on(event(bytes), |_| ()).await, None);
         }
-        assert_eq!(Trying::begin().on(event(1), |_| ()).await, Some(()));
+        assert_eq!(Trying::begin(None).on(event(1), |_| ()).await, Some(()));
+    }
+
+    #[test]
+    fn a_trial_that_is_dropped_keeps_its_place_until_its_work_has_ended() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .max_blocking_threads(1)
+            .build()
+            .expect("the runtime starts");
+        runtime.block_on(async {
+            let places = Places::new((2, 8));
+            let _other = places.take("acme").expect("the first place is free");
+            let place = places.take("acme").expect("the second place is free");
+            let (begin, begun) = oneshot::channel();
+            let (end, ended) = mpsc::channel::<()>();
+            let trial = tokio::spawn(async move {
+                let work = move |_: &Event| {
+                    begin.send(()).expect("the test waits for it");
+                    ended.recv_timeout(PATIENCE)
+                };
+                let large = event(FILTERED_INLINE_BYTES);
+                Trying::begin(Some(&place)).on(large, work).await
+            });
+            begun.await.expect("the work begins");
+            trial.abort();
+            let dropped = trial.await.expect_err("the trial does not end by itself");
+            assert!(dropped.is_cancelled(), "{dropped}");
+            assert!(places.take("acme").is_none(), "the work has not ended");
+            end.send(()).expect("the work waits for it");
+            // The only thread is free after the work.
+            spawn_blocking(|| ()).await.expect("the thread is free");
+            assert!(places.take("acme").is_some(), "the work has ended");
+        });
     }
 }

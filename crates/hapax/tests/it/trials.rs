@@ -22,7 +22,7 @@ async fn a_trial_of_a_filter_ends_in_time_within_a_page() {
     check(async |operator, before| {
         let filter = Filter::parse(r#"{"/n": {"$gte": 2}}"#).unwrap();
         let (ops, all) = (Actor::new("ops"), EventFilter::default());
-        let trial = try_filter(operator, &ops, &filter, &all, before, 50);
+        let trial = try_filter(operator, &ops, &filter, &all, before, 50, None);
         let trial = trial.await.unwrap();
         let positions = trial.items.iter().map(|it| it.position);
         (positions.collect(), trial.next)
@@ -42,6 +42,7 @@ async fn a_trial_of_an_endpoint_ends_in_time_within_a_page() {
             mask: &Mask::default(),
             before,
             limit: 50,
+            place: None,
         };
         let ops = Actor::new("ops");
         let trial = try_endpoint(operator, &ops, &ask).await.unwrap();

@@ -54,10 +54,10 @@ pub(super) async fn create(
     let nonce = nonce.filter(|it| it.len() <= NONCE_BYTES_MAX);
     let again = nonce.map_or_else(mint, str::to_owned);
     if page_request.fields.text("action") == "try" {
-        let Some(_place) = portal.0.trials.take(page_request.tenant()) else {
+        let Some(place) = portal.0.trials.take(page_request.tenant()) else {
             return Ok(refusal::too_many(Duration::ZERO));
         };
-        let (status, said) = match read.tried(&portal, &page_request).await {
+        let (status, said) = match read.tried(&portal, &page_request, &place).await {
             Ok(trial) => (StatusCode::OK, trial),
             Err(error) => (StatusCode::BAD_REQUEST, invalid(error)?),
         };

@@ -50,6 +50,7 @@ pub(super) async fn run(cx: &CommandContext, args: &Try) -> Result<(), Failure> 
         mask: &cx.mask,
         before: args.before.as_deref(),
         limit: endpoint_trial::limit(Some(args.limit))?,
+        place: None,
     };
     let trial = try_endpoint(cx.store(), &cx.actor, &ask).await?;
     if cx.output.json {
