@@ -66,7 +66,7 @@ function checkFiles(files: string[]): void {
 function blocks(): { language: string; text: string }[] {
   const readme = readFileSync(join(PACKAGE, "README.md"), "utf8");
   const start = readme.slice(
-    readme.indexOf("## Five minutes"),
+    readme.indexOf("## Five-minute start"),
     readme.indexOf("## What a handler"),
   );
   return [...start.matchAll(/^```(sh|js|toml)\n([\s\S]*?)^```$/gm)].map(
