@@ -1,7 +1,7 @@
 //! Helpers of the tests of sagas: values, and operations on the store under test.
 //!
-//! An operation that must succeed panics with a message if it fails, so that tests are short and say
-//! what happens. Tests that expect a failure call the store themselves.
+//! An operation that must succeed panics with a message if it fails, so that tests stay short.
+//! Tests that expect a failure call the store themselves.
 
 use std::time::Duration;
 
@@ -81,8 +81,8 @@ pub(crate) async fn find<S: SagasUnderTest>(fixture: &Fixture<S>, id: &str) -> O
     fixture.store().saga(id).await.expect("a saga is read")
 }
 
-/// Takes a saga, even if it has an owner or is not due, as an operator does. `None` if there is no such
-/// saga.
+/// Takes a saga, even if it has an owner or is not due, as an operator does. `None` if it does not
+/// exist.
 pub(crate) async fn seize<S: SagasUnderTest>(fixture: &Fixture<S>, id: &str) -> Option<SagaRecord> {
     let seized = fixture.store().seize_saga(id, LEASE).await;
     seized.expect("a saga is seized")
