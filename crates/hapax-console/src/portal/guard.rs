@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
 use super::{BASE, FOLDER, OPEN, Portal, claims::Claims, layout, refusal};
 use crate::{
     fields::Fields,
-    guard::{cookie_named, document, form, is_own},
+    guard::{cookie_named, document, is_same_origin, read_form},
     layout::Page,
 };
 
@@ -129,7 +129,7 @@ async fn take(
     if let Some(refused) = may_act(portal, page_request, headers) {
         return Some(refused);
     }
-    match form(body).await {
+    match read_form(body).await {
         Ok(form) => page_request.fields = Fields::parse(&form),
         Err(refused) => return Some(refused),
     }
@@ -141,7 +141,7 @@ fn may_act(portal: &Portal, page_request: &PortalRequest, headers: &HeaderMap) -
     let Some(claims) = page_request.session() else {
         return Some(refusal::no_session());
     };
-    if !is_own(headers) && !is_at(headers, portal.0.links.url()) {
+    if !is_same_origin(headers) && !is_at(headers, portal.0.links.url()) {
         tracing::warn!(path = page_request.path, "a form came from another site");
         return Some(refusal::cross_site());
     }
