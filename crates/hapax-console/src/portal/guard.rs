@@ -114,7 +114,7 @@ fn may_see(portal: &Portal, page_request: &PortalRequest) -> Option<Response> {
     let Some(claims) = page_request.session() else {
         return Some(refusal::no_session());
     };
-    let taken = portal.0.loads.take(claims.tenant.as_str(), 1);
+    let taken = portal.0.page_rates.take(claims.tenant.as_str(), 1);
     taken.err().map(refusal::too_many)
 }
 
@@ -148,7 +148,7 @@ fn may_act(portal: &Portal, page_request: &PortalRequest, headers: &HeaderMap) -
     if !claims.may_write() {
         return Some(refusal::read_only());
     }
-    let taken = portal.0.forms.take(claims.tenant.as_str(), 1);
+    let taken = portal.0.form_rates.take(claims.tenant.as_str(), 1);
     taken.err().map(refusal::too_many)
 }
 
