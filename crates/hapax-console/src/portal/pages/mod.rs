@@ -4,8 +4,9 @@
 //! session, its right to write, the origin and the CSRF token, so the pages do not check them again.
 //! The secret of an endpoint is shown by a POST too.
 //!
-//! After a change, the browser is redirected to a page whose parameter `done` names the change, so
-//! that loading the page again does not repeat it.
+//! After most changes, the browser is redirected to a page whose parameter `done` names the change,
+//! so that loading the page again does not repeat it. A form whose response shows a secret has a
+//! nonce or a version instead.
 
 mod open;
 mod list;
