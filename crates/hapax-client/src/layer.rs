@@ -38,7 +38,7 @@ use crate::{
 /// Whether an error means that no byte of the request was sent.
 type IsUnsent<E> = Arc<dyn Fn(&E) -> bool + Send + Sync>;
 
-/// What an attempt has brought: a response, the error of the client, or nothing in time.
+/// The outcome of an attempt: a response, the error of the client, or nothing in time.
 type Received<R, E> = Result<Result<Response<R>, E>, Elapsed>;
 
 /// Adds the policy to a client. All services that it creates share the budgets.
@@ -88,7 +88,7 @@ impl<S, E> Layer<S> for RetryLayer<E> {
 ///
 /// Every attempt sends a clone of the request, so the clones of its body must be independent, as
 /// those of `http_body_util::Full` are. Between two attempts the last response is kept, with its
-/// connection, because it is the result if there is no further attempt.
+/// connection, because it is returned unless another attempt follows.
 pub struct Retry<S, E> {
     inner: S,
     layer: RetryLayer<E>,

@@ -126,7 +126,7 @@ async fn respond(console: &Console, request: Request, next: Next) -> Response {
         let tallies = tallies(console, &page_request).await;
         response = with_layout(&page_request, &tallies, page, response);
     }
-    // The handlers for signing in and out set a cookie of their own.
+    // The handlers for signing in and out have set a new cookie.
     if given.is_none() && !response.headers().contains_key(header::SET_COOKIE) {
         set_cookie(console, &mut response, &cookie);
     }

@@ -1,7 +1,7 @@
 //! Rows of the audit log: what operators did, with the details of each entry in words.
 //!
-//! The details of an entry are JSON whose members depend on the action. They are shown as a flat list
-//! of names and values, so that an action with new members needs no change here.
+//! The details of an entry are JSON whose members depend on the action. They are shown as a flat
+//! list of names and values, so that an action with new members needs no change here.
 
 use hapax::{Timestamp, admin::AuditEntry};
 use serde_json::Value;
@@ -14,9 +14,9 @@ use crate::{
     table::Table,
 };
 
-/// Members of a job's arguments that only the job needs: the snapshot in which its rows were counted.
-/// Other objects may have members with the same names, which are shown: the filter of a job and the
-/// replay to an endpoint have an `until` that the operator has chosen.
+/// Members of a job's arguments that only the job needs: the snapshot in which its rows were
+/// counted. Other objects may have members with the same names, which are shown: the filter of a job
+/// and the replay to an endpoint have an `until` that the operator has chosen.
 const INTERNAL: [&str; 5] = ["seen", "until", "counted_at", "partitions", "deaths"];
 
 /// The texts of the list of entries.

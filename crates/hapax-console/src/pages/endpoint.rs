@@ -33,7 +33,7 @@ use crate::{
 /// How long a delivery may be due before the page suggests that no relay sends it.
 const LATE: Duration = Duration::from_mins(1);
 
-/// What the pages of an endpoint show of it.
+/// The data of the two pages of an endpoint.
 struct EndpointView {
     endpoint: TenantEndpoint,
     /// The attempts of the last day, and what waits.
@@ -190,7 +190,7 @@ fn own_path(view: &EndpointView) -> String {
     path_of("/console/endpoints", &view.endpoint.id)
 }
 
-/// What decides whether deliveries to the endpoint make progress.
+/// The facts that decide whether deliveries to the endpoint make progress.
 struct Condition<'a> {
     /// The reason why it is disabled, and since when.
     disabled: Option<(&'a str, Option<Timestamp>)>,

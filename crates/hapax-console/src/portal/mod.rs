@@ -223,8 +223,8 @@ impl Portal {
         })))
     }
 
-    /// All routes, below [`BASE`], with the verification of sessions. They must be served at the base
-    /// URL of the links.
+    /// All routes, below [`BASE`], with the verification of sessions. The base URL of the links must
+    /// lead to them.
     pub fn router(&self) -> Router {
         let pass = middleware::from_fn_with_state(self.clone(), guard::pass);
         pages::routes().layer(pass).with_state(self.clone())

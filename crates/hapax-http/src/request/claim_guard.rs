@@ -39,7 +39,7 @@ use crate::{
 /// The request runs until one of the methods that return a [`Response`] ends it.
 pub(super) struct ClaimGuard<K: Keys> {
     pub(super) operation: Arc<ProtectedOperation<K>>,
-    /// What the store is asked for: the key with its scope, and the fingerprint of the request.
+    /// The claim that is sent to the store: the key, its scope, and the fingerprint of the request.
     pub(super) claim: Claim,
     pub(super) id: RequestId,
     /// The lead. Followers wait until it ends or is dropped.
@@ -50,7 +50,7 @@ pub(super) struct ClaimGuard<K: Keys> {
     is_counted: bool,
     /// Whether the handler has started in a transaction that holds the key.
     has_started: bool,
-    /// What the request log says of the request.
+    /// The part of the line in the request log that was known when the request arrived.
     line: RequestLine,
     /// The state in which this request found the key, if it is known.
     from_state: Option<&'static str>,
@@ -223,8 +223,8 @@ impl<K: Keys> ClaimGuard<K> {
         response
     }
 
-    /// Ends with a failure of the store. If the result of a commit was lost, the request may have had
-    /// its effect. The next follower may run, and its claim finds out.
+    /// Ends with a failure of the store. If the result of a commit was lost, the request may have
+    /// had its effect. The next follower may run, and its claim finds out.
     pub(super) fn failed(self, problem: &Problem) -> Response {
         let response = problem::write_out(problem, &self.id);
         self.record(Outcome::StoreError, (None, None), &response);

@@ -66,7 +66,7 @@ fn rule(finding: &Finding) -> Value {
     })
 }
 
-/// Returns the result of a finding, or `None` if the check has passed or was skipped. `checks` are in
+/// Returns the result of a finding, or `None` if the check has passed or was skipped. `checks` has
 /// the order of the rules.
 fn result(finding: &Finding, checks: &[&Finding]) -> Option<Value> {
     let level = match finding.verdict {
@@ -102,7 +102,7 @@ fn relative_uri(operation: &str) -> String {
     for segment in operation.split('/').filter(|it| !it.is_empty()) {
         uri.push('/');
         let encoded = url::form_urlencoded::byte_serialize(segment.as_bytes());
-        // A form has a plus sign for a space, which in a path stands for itself.
+        // A form encodes a space as a plus sign, which has no such meaning in a path.
         uri.extend(encoded.map(|part| if part == "+" { "%20" } else { part }));
     }
     uri

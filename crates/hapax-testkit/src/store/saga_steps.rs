@@ -63,7 +63,7 @@ pub(crate) fn ids(sagas: &[SagaRecord]) -> Vec<String> {
     sagas.iter().map(|saga| saga.id.clone()).collect()
 }
 
-/// Starts a saga in a transaction of its own. The id must be new.
+/// Starts a saga in a separate transaction. The id must be new.
 pub(crate) async fn start<S: SagasUnderTest>(fixture: &Fixture<S>, id: &str) {
     let mut tx = fixture.begin().await;
     assert!(tx.start_saga(&saga(id)).await.expect("a saga is started"));
