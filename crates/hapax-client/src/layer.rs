@@ -1,9 +1,12 @@
 //! A tower layer with the same retry policy, for any HTTP client that is a tower service.
 //!
 //! It retries by status and error, sends the same request in each attempt, and generates the key of
-//! a POST or PATCH that has none. It does not read response bodies: it cannot detect a response
-//! that breaks off after its head, and the attempts do not contain the `code` of a problem. It has
-//! no journal; a caller that has one sets the key on the request.
+//! a POST or PATCH that has none. It sets `X-Request-Timeout`, `Idempotency-Attempt` and
+//! `traceparent` for each attempt, and replaces those of the caller.
+//!
+//! It does not read response bodies: it cannot detect a response that breaks off after its head,
+//! and the attempts do not contain the `code` of a problem. It has no journal; a caller that has one
+//! sets the key on the request.
 
 use std::{
     fmt,
@@ -17,7 +20,7 @@ use std::{
 
 use hapax::{Clock, Random, key::IdempotencyKey, retry, sink::BoxError, trace::Traces};
 use http::{HeaderValue, Request, Response};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, error::Elapsed, sleep, timeout};
 use tower_layer::Layer;
 use tower_service::Service;
 use tracing::Instrument as _;
@@ -32,7 +35,11 @@ use crate::{
     trace,
 };
 
+/// Whether an error means that no byte of the request was sent.
 type IsUnsent<E> = Arc<dyn Fn(&E) -> bool + Send + Sync>;
+
+/// The outcome of an attempt: a response, the error of the client, or nothing in time.
+type Received<R, E> = Result<Result<Response<R>, E>, Elapsed>;
 
 /// Adds the policy to a client. All services that it creates share the budgets.
 pub struct RetryLayer<E> {
@@ -46,7 +53,7 @@ impl<E> RetryLayer<E> {
     ///
     /// `is_unsent` returns true if an error means that no byte of the request was sent, like
     /// `hyper_util::client::legacy::Error::is_connect`. If that is not certain, it must return
-    /// `false`.
+    /// `false`: a request without a key would be sent again, and could be executed twice.
     pub fn new(
         policy: Policy,
         clock: Clock,
@@ -78,6 +85,10 @@ impl<S, E> Layer<S> for RetryLayer<E> {
 }
 
 /// A client with the policy.
+///
+/// Every attempt sends a clone of the request, so the clones of its body must be independent, as
+/// those of `http_body_util::Full` are. Between two attempts the last response is kept, with its
+/// connection, because it is returned unless another attempt follows.
 pub struct Retry<S, E> {
     inner: S,
     layer: RetryLayer<E>,
@@ -97,7 +108,8 @@ pub struct Retried {
     pub attempts: Attempts,
 }
 
-/// The operation ended without a response.
+/// The operation ended without a response: the last attempt has failed, or the client accepts no
+/// more requests.
 #[derive(Debug, thiserror::Error)]
 #[error("no response was received")]
 #[non_exhaustive]
@@ -106,7 +118,7 @@ pub struct LayerError {
     pub stopped: Stopped,
     /// The attempts.
     pub attempts: Attempts,
-    /// The error of the last attempt.
+    /// The error of the last attempt, or of the client.
     pub source: BoxError,
 }
 
@@ -123,7 +135,8 @@ where
     type Future = Pin<Box<dyn Future<Output = Result<Response<R>, LayerError>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), LayerError>> {
-        self.inner.poll_ready(context).map_err(unready)
+        let ready = self.inner.poll_ready(context);
+        ready.map_err(|error| unready(error, Attempts::default()))
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
@@ -134,6 +147,7 @@ where
     }
 }
 
+/// Sends a request with all its retries.
 async fn run<S, B, R>(
     mut inner: S,
     layer: RetryLayer<S::Error>,
@@ -150,78 +164,71 @@ where
         is_unsent,
         traces,
     } = layer;
-    if wants_key(request.method()) && !request.headers().contains_key(IDEMPOTENCY_KEY) {
-        let key = IdempotencyKey::mint(&shared.random);
-        let key = HeaderValue::from_str(key.as_str()).expect("a UUID is visible ASCII");
-        request.headers_mut().insert(IDEMPOTENCY_KEY, key);
-    }
-    let key = request.headers().get(IDEMPOTENCY_KEY).cloned();
+    let key = ensure_key(&mut request, &shared.random);
     let repeatable = is_repeatable(request.method(), key.is_some());
     // A request without an authority is for a client with a single server.
     let destination = destination::of(request.uri()).unwrap_or_else(|| "".into());
     let place = trace::place(&traces, request.headers());
     let mut operation = Operation::begin(&shared, destination, repeatable);
     loop {
-        let (left, at_most) = operation.time(started.elapsed());
+        let (left, attempt_max) = operation.time(started.elapsed());
         let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX).max(1);
-        let mut next = request.clone();
-        next.headers_mut()
+        let mut attempt = request.clone();
+        attempt
+            .headers_mut()
             .insert(REQUEST_TIMEOUT, HeaderValue::from(millis));
         let number = operation.number();
-        let span = trace::attempt(&traces, &place, number, next.headers_mut());
-        let came = timeout(at_most, inner.call(next).instrument(span)).await;
-        let (seen, note) = look(&came, &is_unsent, &shared);
+        let span = trace::attempt(&traces, &place, number, attempt.headers_mut());
+        let received = timeout(attempt_max, inner.call(attempt).instrument(span)).await;
+        let (seen, note) = classify(&received, &is_unsent, &shared);
         let stopped = match operation.seen(seen, None, &note, started.elapsed()) {
             Step::Stop(stopped) => stopped,
             Step::Wait(wait) => {
                 sleep(wait).await;
-                if let Err(stopped) = operation.resume(started.elapsed()) {
-                    stopped
-                } else {
-                    let ready = poll_fn(|context| inner.poll_ready(context)).await;
-                    ready.map_err(unready)?;
-                    continue;
+                // A client without a free connection must not keep the operation past its deadline.
+                let (left, _) = operation.time(started.elapsed());
+                let ready = poll_fn(|context| inner.poll_ready(context));
+                if let Ok(Err(error)) = timeout(left, ready).await {
+                    return Err(unready(error, operation.abandon()));
+                }
+                // If the client was not ready in time, this says that it is too late. Otherwise the
+                // retry is subtracted from the budget now, because it is sent now.
+                match operation.resume(started.elapsed()) {
+                    Ok(()) => continue,
+                    Err(stopped) => stopped,
                 }
             }
         };
-        let attempts = operation.end(stopped);
-        return match came {
-            Ok(Ok(mut answer)) => {
-                answer.extensions_mut().insert(Retried {
-                    key,
-                    stopped,
-                    retry_after: seen.asked(),
-                    attempts,
-                });
-                Ok(answer)
-            }
-            Ok(Err(error)) => Err(LayerError {
-                stopped,
-                attempts,
-                source: error.into(),
-            }),
-            Err(late) => Err(LayerError {
-                stopped,
-                attempts,
-                source: late.into(),
-            }),
-        };
+        return conclude(received, key, seen, stopped, operation.end(stopped));
     }
 }
 
-type Came<R, E> = Result<Result<Response<R>, E>, tokio::time::error::Elapsed>;
+/// Returns the key of a request. A POST or PATCH without a key gets a new one.
+fn ensure_key<B>(request: &mut Request<B>, random: &Random) -> Option<HeaderValue> {
+    if wants_key(request.method()) && !request.headers().contains_key(IDEMPOTENCY_KEY) {
+        let key = IdempotencyKey::mint(random);
+        let key = HeaderValue::from_str(key.as_str()).expect("a UUID is visible ASCII");
+        request.headers_mut().insert(IDEMPOTENCY_KEY, key);
+    }
+    request.headers().get(IDEMPOTENCY_KEY).cloned()
+}
 
-fn look<R, E>(came: &Came<R, E>, is_unsent: &IsUnsent<E>, shared: &Shared) -> (Seen, String) {
-    match came {
-        Ok(Ok(answer)) => {
-            let header = |name| answer.headers().get(name)?.to_str().ok();
+/// Returns what an attempt means for the policy, and the note for its record.
+fn classify<R, E>(
+    received: &Received<R, E>,
+    is_unsent: &IsUnsent<E>,
+    shared: &Shared,
+) -> (Seen, String) {
+    match received {
+        Ok(Ok(response)) => {
+            let header = |name| response.headers().get(name)?.to_str().ok();
             let retry_after = retry::retry_after(header, shared.clock.now());
-            let status = answer.status();
+            let status = response.status();
             let note = retry_after.map(|wait| format!("retry after {} s", wait.as_secs()));
             let seen = Seen::Answer {
                 status,
                 retry_after,
-                is_stored: is_stored(answer.headers()),
+                is_stored: is_stored(response.headers()),
             };
             (seen, note.unwrap_or_default())
         }
@@ -231,11 +238,39 @@ fn look<R, E>(came: &Came<R, E>, is_unsent: &IsUnsent<E>, shared: &Shared) -> (S
     }
 }
 
-/// The error for an inner service that will never be ready again.
-fn unready(error: impl Into<BoxError>) -> LayerError {
+/// Returns the last response with the record of the operation, or the last error.
+fn conclude<R, E: Into<BoxError>>(
+    received: Received<R, E>,
+    key: Option<HeaderValue>,
+    seen: Seen,
+    stopped: Stopped,
+    attempts: Attempts,
+) -> Result<Response<R>, LayerError> {
+    let source: BoxError = match received {
+        Ok(Ok(mut response)) => {
+            response.extensions_mut().insert(Retried {
+                key,
+                stopped,
+                retry_after: seen.asked(),
+                attempts,
+            });
+            return Ok(response);
+        }
+        Ok(Err(error)) => error.into(),
+        Err(elapsed) => elapsed.into(),
+    };
+    Err(LayerError {
+        stopped,
+        attempts,
+        source,
+    })
+}
+
+/// The error for a client that accepts no more requests.
+fn unready(error: impl Into<BoxError>, attempts: Attempts) -> LayerError {
     LayerError {
         stopped: Stopped::Final,
-        attempts: Attempts::default(),
+        attempts,
         source: error.into(),
     }
 }

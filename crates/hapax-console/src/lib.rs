@@ -5,10 +5,13 @@
 //! into its own router. Pages are rendered by the server and complete without the script, which
 //! adds keyboard shortcuts, a live filter and live figures. Nothing is loaded from other servers.
 //!
-//! [`Tokens`] control access. Without tokens, only direct requests from this machine are allowed. A
-//! viewer can only read; an operator can also change things. Every action shows its effect and the
-//! number of affected rows, requires a reason, and is written to the audit log by the store. A
-//! token of a tenant sees only rows of that tenant.
+//! [`Tokens`] control access. A viewer can only read; an operator can also change things. Every
+//! action shows its effect and the number of affected rows, requires a reason, and is written to the
+//! audit log by the store. A token of a tenant sees only rows of that tenant.
+//!
+//! Without tokens, every caller is an operator. Requests must then have a local host name and no
+//! header of a proxy. This stops web pages and proxies, but not a client on another machine: serve a
+//! console without tokens on a loopback address only.
 //!
 //! ```
 //! use hapax::{Clock, admin::Admin};
@@ -90,7 +93,7 @@ pub type ConfiguredCatalogue = (
 pub struct Settings {
     /// The wall clock.
     pub clock: Clock,
-    /// The tokens. Without any, only this machine has access.
+    /// The tokens. Without any, the console must be served on a loopback address only.
     pub tokens: Tokens,
     /// Whether browsers use TLS: the cookie is then sent over TLS only.
     pub https: bool,

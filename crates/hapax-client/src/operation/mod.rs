@@ -142,6 +142,13 @@ impl Operation {
         self.attempts
     }
 
+    /// Ends an operation whose client has failed between two attempts, and returns its attempts. It
+    /// is not counted, because the failure says nothing about the destination.
+    #[cfg(feature = "tower")]
+    pub(crate) fn abandon(self) -> Attempts {
+        self.attempts
+    }
+
     fn decide(&self, seen: Seen, stands: bool, number: u32, elapsed: Duration) -> Step {
         let now = self.shared.clock.now();
         if stands || !seen.is_passing() {

@@ -1,21 +1,25 @@
 //! The tower layer around hyper's client.
 
-use std::time::Duration;
+use std::{
+    future::{Ready, ready},
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use bytes::Bytes;
-use hapax_client::{Policy, Retried, RetryLayer, Stopped};
+use hapax_client::{LayerError, Policy, Retried, RetryLayer, Stopped};
 use hapax_testkit::{
     clock::seeded_random,
     http::{HttpReceiver, HttpReply},
     port::free_port,
 };
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper_util::{
     client::legacy::{Client, Error, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use tower::{Layer as _, ServiceExt as _};
+use tower::{Layer as _, Service, ServiceExt as _};
 
 use crate::{
     stage::{clock, quick, replying, reset, silence},
@@ -27,7 +31,7 @@ type Body = Full<Bytes>;
 async fn send(
     policy: Policy,
     request: Request<Body>,
-) -> Result<Response<hyper::body::Incoming>, hapax_client::LayerError> {
+) -> Result<Response<hyper::body::Incoming>, LayerError> {
     let http: Client<HttpConnector, Body> = Client::builder(TokioExecutor::new()).build_http();
     let layer = RetryLayer::new(policy, clock(), seeded_random(1), Error::is_connect);
     layer.layer(http).oneshot(request).await
@@ -121,4 +125,60 @@ async fn a_silent_server_is_left_at_the_deadline() {
         .await
         .unwrap_err();
     assert_eq!(error.stopped, Stopped::Late);
+}
+
+/// A client that receives a 503 for its first request. `later` says whether it is ready after that.
+#[derive(Clone)]
+struct Busy {
+    is_called: bool,
+    later: Poll<Result<(), &'static str>>,
+}
+
+impl Service<Request<Body>> for Busy {
+    type Response = Response<Body>;
+    type Error = &'static str;
+    type Future = Ready<Result<Response<Body>, &'static str>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), &'static str>> {
+        if self.is_called {
+            self.later
+        } else {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    fn call(&mut self, _: Request<Body>) -> Self::Future {
+        self.is_called = true;
+        let mut response = Response::new(Body::default());
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        ready(Ok(response))
+    }
+}
+
+async fn send_busy(later: Poll<Result<(), &'static str>>) -> Result<Response<Body>, LayerError> {
+    let mut policy = quick();
+    policy.backoff.total = Duration::from_millis(200);
+    let is_unsent = |_: &&'static str| false;
+    let layer = RetryLayer::new(policy, clock(), seeded_random(1), is_unsent);
+    let client = Busy {
+        is_called: false,
+        later,
+    };
+    let request = request(Method::POST, "http://127.0.0.1/a");
+    layer.layer(client).oneshot(request).await
+}
+
+#[tokio::test]
+async fn a_client_that_is_not_ready_in_time_ends_the_operation_with_the_last_response() {
+    let answer = send_busy(Poll::Pending).await.unwrap();
+    let outcome: &Retried = answer.extensions().get().unwrap();
+    assert_eq!((answer.status().as_u16(), outcome.attempts.len()), (503, 1));
+    assert_eq!(outcome.stopped, Stopped::Late);
+}
+
+#[tokio::test]
+async fn the_error_of_a_client_that_fails_between_two_attempts_has_the_first_one() {
+    let error = send_busy(Poll::Ready(Err("closed"))).await.unwrap_err();
+    assert_eq!(error.source.to_string(), "closed");
+    assert_eq!(error.attempts.len(), 1);
 }

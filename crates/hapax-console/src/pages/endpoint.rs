@@ -1,7 +1,9 @@
-//! `/console/endpoints/{id}`: one endpoint, why it does not move, its health and attempts.
+//! `/console/endpoints/{id}`: one endpoint, why its deliveries wait, its health and attempts.
 //!
-//! With `event`, the page shows the attempts at the delivery of that event, each with its request and
-//! response. Neither secrets nor the path of the URL are shown.
+//! With the parameter `event`, the page shows the attempts at the delivery of that event, each with
+//! its request and response, which are masked. Neither secrets nor the path of the URL are shown.
+
+use std::time::Duration;
 
 use axum::extract::{Path, State};
 use hapax::{
@@ -28,13 +30,15 @@ use crate::{
     layout::Page,
 };
 
-/// How long a delivery may be due before the page says that no relay sends it.
-const LATE_SECS: u64 = 60;
+/// How long a delivery may be due before the page suggests that no relay sends it.
+const LATE: Duration = Duration::from_mins(1);
 
-/// The contents of the page of an endpoint.
-struct Look {
+/// The data of the two pages of an endpoint.
+struct EndpointView {
     endpoint: TenantEndpoint,
+    /// The attempts of the last day, and what waits.
     health: EndpointHealth,
+    /// The first deliveries that wait, in the order in which they are due.
     waiting: Vec<WaitingDelivery>,
     now: Timestamp,
 }
@@ -51,10 +55,11 @@ pub(crate) async fn show(
     let event = event
         .transpose()
         .map_err(|_| Trouble::wrong("The parameter event is not a UUID."))?;
+    // The store refuses the endpoint of a tenant that the actor may not see.
     let tenant = store.endpoint_tenant(actor, &id).await?;
     let endpoint = store.endpoint(actor, &tenant, &id).await?.endpoint;
     let since = endpoints::a_day_before(now);
-    let look = Look {
+    let view = EndpointView {
         health: store.endpoint_health(actor, &tenant, &id, since).await?,
         waiting: store.endpoint_waiting(actor, &tenant, &id, ROWS).await?,
         endpoint,
@@ -73,34 +78,39 @@ pub(crate) async fn show(
         console.queries().mask_exchange(attempt);
     }
     let body = match event {
-        Some(event) => of_event(&page_request, &look, event, &attempts.items),
-        None => whole(&console, &page_request, &look, &attempts, failed),
+        Some(event) => event_page(&page_request, &view, event, &attempts.items),
+        None => endpoint_page(&console, &page_request, &view, &attempts, failed),
     };
     Ok(Page::new(format!("Endpoint {id}"), body))
 }
 
-/// The page about the endpoint.
-fn whole(
+/// The page about the endpoint. `failed` says that only failed attempts are listed.
+fn endpoint_page(
     console: &Console,
     page_request: &PageRequest,
-    look: &Look,
+    view: &EndpointView,
     attempts: &List<EndpointDelivery>,
     failed: bool,
 ) -> Html {
-    let page = page_of(look);
-    let waits = (!look.waiting.is_empty()).then(|| {
-        let first = number(look.waiting.len() as u64);
+    let page = own_path(view);
+    let waits = (!view.waiting.is_empty()).then(|| {
+        let listed = view.waiting.len() as u64;
+        let is_part = view.health.waiting > listed;
+        let first = number(listed);
         let said = format!("The first {first}, in the order in which they are due.");
-        let is_part = look.health.waiting > look.waiting.len() as u64;
         Html::default()
             .add(el("h2").add("Deliveries that wait"))
-            .add(endpoint_attempts::waiting(&page, &look.waiting, look.now))
+            .add(endpoint_attempts::waiting(&page, &view.waiting, view.now))
             .add(is_part.then(|| el("p").class("soft").add(said)))
     });
-    let tried = endpoint_attempts::table(&page, &attempts.items, look.now);
+    let tried = endpoint_attempts::table(&page, &attempts.items, view.now);
     let tried = if tried.is_empty() {
-        let said = "No attempt is in the log. With record = \"failures\", a first attempt that \
-                    succeeds is not logged.";
+        let said = if failed {
+            "No failed attempt is in the log."
+        } else {
+            "No attempt is in the log. With record = \"failures\", a first attempt that succeeds is \
+             not logged."
+        };
         cell(nothing(said))
     } else {
         cell(tried)
@@ -114,24 +124,25 @@ fn whole(
     let before = page_request.fields.text("before");
     let next = attempts.next.as_deref();
     let pager = pager_of(&page, &fields, before, next, ["The newest", "Older"]);
+    let why = explanation(&Condition::of(view));
     Html::default()
-        .add(el("p").class("because").add(why(&Standing::of(look))))
-        .add(page_request.acts().then(|| acts(console, look)))
-        .add(health(look))
-        .add(links(look))
+        .add(el("p").class("because").add(why))
+        .add(page_request.acts().then(|| actions(console, view)))
+        .add(health(view))
+        .add(links(view))
         .add(waits)
         .add(el("h2").add("Attempts"))
         .add(el("p").add(link(&other, name)))
         .add(tried)
         .add(pager)
         .add(el("h2").add("Settings"))
-        .add(settings(console, look))
+        .add(settings(console, view))
 }
 
 /// The page about the delivery of one event.
-fn of_event(
+fn event_page(
     page_request: &PageRequest,
-    look: &Look,
+    view: &EndpointView,
     event: EventId,
     attempts: &[EndpointDelivery],
 ) -> Html {
@@ -143,12 +154,12 @@ fn of_event(
         .add(el("code").class("break").add(&id))
         .add(" ")
         .add(state)
-        .add(next.map(|at| cell(". Next attempt ").add(time(at, look.now))));
+        .add(next.map(|at| cell(". Next attempt ").add(time(at, view.now))));
     let again = page_request.acts().then(|| {
         let fields = [
             ("act", "replay-endpoint-event"),
-            ("tenant", look.endpoint.tenant.as_str()),
-            ("endpoint", &look.endpoint.id),
+            ("tenant", view.endpoint.tenant.as_str()),
+            ("endpoint", &view.endpoint.id),
             ("event", &id),
         ];
         let again = link(&url("/console/act", &fields), "Send it again").class("button");
@@ -161,11 +172,11 @@ fn of_event(
     });
     let attempts = attempts
         .iter()
-        .map(|it| endpoint_attempts::exchange(it, look.now));
+        .map(|it| endpoint_attempts::exchange(it, view.now));
     let links = el("p")
         .add(endpoint_attempts::event_link(&id))
         .add(", ")
-        .add(link(&page_of(look), "the endpoint"));
+        .add(link(&own_path(view), "the endpoint"));
     Html::default()
         .add(head)
         .add(again)
@@ -174,29 +185,36 @@ fn of_event(
         .add(links)
 }
 
-fn page_of(look: &Look) -> String {
-    path_of("/console/endpoints", &look.endpoint.id)
+/// The path of the endpoint's page.
+fn own_path(view: &EndpointView) -> String {
+    path_of("/console/endpoints", &view.endpoint.id)
 }
 
-/// The state of the endpoint, and the reasons for it.
-struct Standing<'a> {
+/// The facts that decide whether deliveries to the endpoint make progress.
+struct Condition<'a> {
+    /// The reason why it is disabled, and since when.
     disabled: Option<(&'a str, Option<Timestamp>)>,
     /// When a relay probes it, if it is disabled.
     probe_at: Option<Timestamp>,
     /// Why it is slowed.
     slowed: Option<&'a str>,
+    /// The number of attempts that have failed since the last success.
     failures: u32,
     failing_since: Option<Timestamp>,
+    /// The number of deliveries that wait, counted up to [`ENDPOINT_BACKLOG_COUNTED`].
     waiting: u64,
+    /// The number of deliveries that have failed after their last attempt, counted up to the same
+    /// bound.
     failed: u64,
-    /// When the next attempt may begin: the delivery that is due first is due, and no pause lasts.
+    /// When the next attempt may begin: the delivery that is due first is due, and the pause of a
+    /// slowed endpoint is over. `None` if nothing waits.
     first_at: Option<Timestamp>,
     now: Timestamp,
 }
 
-impl<'a> Standing<'a> {
-    fn of(look: &'a Look) -> Self {
-        let endpoint = &look.endpoint;
+impl<'a> Condition<'a> {
+    fn of(view: &'a EndpointView) -> Self {
+        let endpoint = &view.endpoint;
         let reason = endpoint.disabled_reason.as_deref();
         Self {
             disabled: reason.map(|reason| (reason, endpoint.disabled_at)),
@@ -204,37 +222,39 @@ impl<'a> Standing<'a> {
             slowed: endpoint.slowed_reason.as_deref(),
             failures: endpoint.failures,
             failing_since: endpoint.failing_since,
-            waiting: look.health.waiting,
-            failed: look.health.failed,
-            first_at: look.waiting.first().map(|it| {
+            waiting: view.health.waiting,
+            failed: view.health.failed,
+            first_at: view.waiting.first().map(|delivery| {
                 let paused = endpoint.slowed_until;
-                paused.map_or(it.next_at, |until| until.max(it.next_at))
+                paused.map_or(delivery.next_at, |until| until.max(delivery.next_at))
             }),
-            now: look.now,
+            now: view.now,
         }
     }
 }
 
-/// Why the endpoint does not move, or that nothing is wrong with it, in one sentence.
-fn why(it: &Standing<'_>) -> String {
-    let now = it.now;
-    let waits = counted(it.waiting, "delivery waits", "deliveries wait");
-    if let Some((reason, at)) = it.disabled {
+/// Why deliveries to the endpoint wait, or that none does, in one sentence.
+///
+/// The most specific reason is given: disabled, nothing waits, slowed, failing, late.
+fn explanation(condition: &Condition<'_>) -> String {
+    let now = condition.now;
+    let waits = bounded(condition.waiting, "delivery waits", "deliveries wait");
+    if let Some((reason, at)) = condition.disabled {
         let ago = at.map(|at| format!(" {} ago", about(now.since(at))));
         let ago = ago.unwrap_or_default();
         return format!(
             "It was disabled{ago}: {reason}; {waits} for it, and events that the relay reads \
              meanwhile are not queued. {}",
-            probe(it.probe_at, now)
+            probe(condition.probe_at, now)
         );
     }
-    let Some(first_at) = it.first_at else {
-        return match it.failed {
+    let Some(first_at) = condition.first_at else {
+        return match condition.failed {
             0 => "Nothing waits for it.".to_owned(),
             failed => format!(
                 "Nothing waits for it, and {} after the last attempt: send them again if they are \
                  still needed.",
-                counted(failed, "delivery failed", "deliveries failed")
+                bounded(failed, "delivery failed", "deliveries failed")
             ),
         };
     };
@@ -244,25 +264,39 @@ fn why(it: &Standing<'_>) -> String {
     } else {
         format!("the first one has been due for {}", span(due))
     };
-    if let Some(reason) = it.slowed {
+    if let Some(reason) = condition.slowed {
         return format!("{waits}, because it is slowed: {reason}; {next}.");
     }
-    if it.failures > 0 {
-        let failures = counted(it.failures.into(), "attempt has", "attempts have");
-        let since = it.failing_since.map(|at| about(now.since(at)));
-        let since = since.map(|it| format!(" for {it}")).unwrap_or_default();
+    if condition.failures > 0 {
+        let failures = counted(condition.failures.into(), "attempt has", "attempts have");
+        let since = condition.failing_since.map(|at| about(now.since(at)));
+        let since = since.map(|time| format!(" for {time}")).unwrap_or_default();
         return format!(
             "{waits}, because the last {failures} failed{since}; the relay sends one delivery at a \
              time, and {next}."
         );
     }
-    if due.as_secs() >= LATE_SECS {
+    if due >= LATE {
         return format!(
             "{waits}, and {next} although its last attempt succeeded: check that a relay with the \
              sink endpoints runs and keeps up."
         );
     }
     format!("{waits}, and {next}.")
+}
+
+/// A number of deliveries with its noun.
+fn bounded(count: u64, one: &str, many: &str) -> String {
+    format!("{}{}", at_least(count), counted(count, one, many))
+}
+
+/// The sign before a number of deliveries. The store counts up to a bound, so there may be more.
+fn at_least(count: u64) -> &'static str {
+    if count >= ENDPOINT_BACKLOG_COUNTED as u64 {
+        "≥ "
+    } else {
+        ""
+    }
 }
 
 /// What a relay does about a disabled endpoint.
@@ -279,8 +313,9 @@ fn probe(at: Option<Timestamp>, now: Timestamp) -> String {
     }
 }
 
-fn acts(console: &Console, look: &Look) -> Element {
-    let endpoint = &look.endpoint;
+/// The links to what an operator can do with the endpoint.
+fn actions(console: &Console, view: &EndpointView) -> Element {
+    let endpoint = &view.endpoint;
     let button = |act: &str, name: &str| {
         let fields = [
             ("act", act),
@@ -290,7 +325,7 @@ fn acts(console: &Console, look: &Look) -> Element {
         link(&url("/console/act", &fields), name).class("button")
     };
     let tests = console.0.endpoints.is_some();
-    let trial = format!("{}/try", page_of(look));
+    let trial = format!("{}/try", own_path(view));
     let trial = link(&trial, "Try filter and mapping").class("button");
     let switch = if endpoint.enabled {
         button("disable-endpoint", "Disable")
@@ -300,7 +335,7 @@ fn acts(console: &Console, look: &Look) -> Element {
     el("p")
         .class("acts")
         .add(tests.then(|| button("test-endpoint", "Send a test event")))
-        .add((look.health.failed > 0).then(|| button("replay-endpoint", "Send failed again")))
+        .add((view.health.failed > 0).then(|| button("replay-endpoint", "Send failed again")))
         .add(button("replay-missing", "Send what it never got"))
         .add(trial)
         .add(switch)
@@ -324,30 +359,30 @@ fn state(endpoint: &TenantEndpoint, now: Timestamp) -> Html {
     }
 }
 
-fn health(look: &Look) -> Element {
-    let (endpoint, it, now) = (&look.endpoint, &look.health, look.now);
-    let bounded = |count: u64| {
-        let is_bound = count >= ENDPOINT_BACKLOG_COUNTED as u64;
-        cell(if is_bound { "≥ " } else { "" }).add(number(count))
-    };
-    let waiting = bounded(it.waiting);
-    let waiting = match it.waiting_since {
+/// The health as names and values.
+fn health(view: &EndpointView) -> Element {
+    let (endpoint, health, now) = (&view.endpoint, &view.health, view.now);
+    let count = |count: u64| cell(at_least(count)).add(number(count));
+    let waiting = count(health.waiting);
+    let waiting = match health.waiting_since {
         Some(at) => waiting.add(", the oldest was queued ").add(time(at, now)),
         None => waiting,
     };
-    let attempts = counted(it.attempts, "attempt", "attempts");
-    let success = endpoints::success(it).add(format!(" of {attempts} in the last day"));
+    let attempts = counted(health.attempts, "attempt", "attempts");
+    let success = endpoints::success(health).add(format!(" of {attempts} in the last day"));
+    let is_tried = health.attempts > 0;
     facts([
         ("State", state(endpoint, now)),
-        ("Success", if it.attempts > 0 { success } else { none() }),
-        ("p95", endpoints::p95(it)),
+        ("Success", if is_tried { success } else { none() }),
+        ("p95", endpoints::p95(health)),
         ("Waiting", waiting),
-        ("Failed", bounded(it.failed)),
+        ("Failed", count(health.failed)),
     ])
 }
 
-fn links(look: &Look) -> Element {
-    let (tenant, object) = (&look.endpoint.tenant, endpoint_object(&look.endpoint.id));
+/// The links to pages that are filtered for this endpoint or its tenant.
+fn links(view: &EndpointView) -> Element {
+    let (tenant, object) = (&view.endpoint.tenant, endpoint_object(&view.endpoint.id));
     let of_tenant = term(Qualifier::Tenant, tenant);
     let item =
         |path: &str, q: &str, name: &'static str| el("li").add(open(&url(path, &[("q", q)]), name));
@@ -367,42 +402,35 @@ fn links(look: &Look) -> Element {
 }
 
 /// The settings, without secrets.
-fn settings(console: &Console, look: &Look) -> Html {
-    let (it, now) = (&look.endpoint, look.now);
-    let by = |by: &str, at| cell(format!("by {by} ")).add(time(at, now));
-    let text = |text: &str| {
-        if text.is_empty() {
-            Html::default()
-        } else {
-            cell(text)
-        }
-    };
-    let host = cell(code(Some(endpoints::host(&it.url))))
+fn settings(console: &Console, view: &EndpointView) -> Html {
+    let (endpoint, now) = (&view.endpoint, view.now);
+    let by = |actor: &str, at| cell(format!("by {actor} ")).add(time(at, now));
+    let host = cell(code(Some(endpoints::host(&endpoint.url))))
         .add(" The path is not shown: hapax endpoints show prints it.");
-    let headers = it.headers.join(", ");
+    // The store keeps the time after it has passed, and the secrets do not sign any more.
+    let secrets_until = endpoint.previous_secret_until.filter(|until| *until > now);
     let known = facts([
-        ("Tenant", code(Some(&it.tenant))),
+        ("Tenant", code(Some(&endpoint.tenant))),
         ("Host", host),
-        ("Description", text(&it.description)),
-        ("Types", code(Some(&it.types.join(", ")))),
-        ("Headers", text(&headers)),
-        ("Payload", cell(it.payload.as_str())),
+        ("Description", cell(&endpoint.description)),
+        ("Types", code(Some(&endpoint.types.join(", ")))),
+        ("Headers", cell(endpoint.headers.join(", "))),
+        ("Payload", cell(endpoint.payload.as_str())),
         (
             "Previous secrets sign until",
-            it.previous_secret_until
-                .map_or_else(Html::default, |at| cell(time(at, now))),
+            cell(secrets_until.map(|until| time(until, now))),
         ),
-        ("Created", by(&it.created_by, it.created_at)),
-        ("Changed", by(&it.changed_by, it.changed_at)),
-        ("Version", cell(it.version)),
+        ("Created", by(&endpoint.created_by, endpoint.created_at)),
+        ("Changed", by(&endpoint.changed_by, endpoint.changed_at)),
+        ("Version", cell(endpoint.version)),
     ]);
-    let json = |name: &'static str, text: &String| {
+    let json = |title: &'static str, text: &String| {
         let queries = console.queries();
         let shown = queries.shown(Some("application/json"), text.as_bytes());
-        cell(el("h3").add(name)).add(content(name, &shown))
+        cell(el("h3").add(title)).add(content(title, &shown))
     };
-    let filter = it.filter.as_ref().map(|text| json("Filter", text));
-    let mapping = it.mapping.as_ref().map(|text| json("Mapping", text));
+    let filter = endpoint.filter.as_ref().map(|text| json("Filter", text));
+    let mapping = endpoint.mapping.as_ref().map(|text| json("Mapping", text));
     cell(known).add(filter).add(mapping)
 }
 
@@ -411,10 +439,10 @@ mod tests {
     use super::*;
 
     /// An enabled endpoint with this number of failures, and deliveries that are due in some seconds.
-    fn standing(failures: u32, due: &[i64], failed: u64) -> Standing<'static> {
+    fn condition(failures: u32, due: &[i64], failed: u64) -> Condition<'static> {
         let now = Timestamp::from_millis(1_000_000_000);
         let at = |seconds: &i64| Timestamp::from_millis(now.as_millis() + seconds * 1_000);
-        Standing {
+        Condition {
             disabled: None,
             probe_at: None,
             slowed: None,
@@ -428,40 +456,40 @@ mod tests {
     }
 
     #[test]
-    fn a_sentence_says_why_an_endpoint_does_not_move() {
-        assert_eq!(why(&standing(0, &[], 0)), "Nothing waits for it.");
+    fn a_sentence_says_why_deliveries_to_an_endpoint_wait() {
+        assert_eq!(explanation(&condition(0, &[], 0)), "Nothing waits for it.");
         assert_eq!(
-            why(&standing(0, &[], 2)),
+            explanation(&condition(0, &[], 2)),
             "Nothing waits for it, and 2 deliveries failed after the last attempt: send them again \
              if they are still needed."
         );
         assert_eq!(
-            why(&standing(0, &[5], 0)),
+            explanation(&condition(0, &[5], 0)),
             "1 delivery waits, and the next attempt is in 5.0 s."
         );
         assert_eq!(
-            why(&standing(7, &[30, 60], 0)),
+            explanation(&condition(7, &[30, 60], 0)),
             "2 deliveries wait, because the last 7 attempts have failed for 24 h; the relay sends \
              one delivery at a time, and the next attempt is in 30 s."
         );
-        let late = why(&standing(0, &[-90], 0));
+        let late = explanation(&condition(0, &[-90], 0));
         assert!(late.contains("due for 1 min 30 s"), "{late}");
         assert!(late.contains("check that a relay"), "{late}");
-        let disabled = Standing {
+        let disabled = Condition {
             disabled: Some(("410", None)),
-            ..standing(0, &[5], 0)
+            ..condition(0, &[5], 0)
         };
-        let said = why(&disabled);
+        let said = explanation(&disabled);
         let expected = "It was disabled: 410; 1 delivery waits";
         assert!(said.starts_with(expected), "{said}");
         assert!(said.contains("has to enable it"), "{said}");
         let now = disabled.now;
         let probed = |seconds: i64| {
             let probe_at = Some(Timestamp::from_millis(now.as_millis() + seconds * 1_000));
-            why(&Standing {
+            explanation(&Condition {
                 disabled: Some(("410", None)),
                 probe_at,
-                ..standing(0, &[5], 0)
+                ..condition(0, &[5], 0)
             })
         };
         assert!(
@@ -470,14 +498,27 @@ mod tests {
             probed(300)
         );
         assert!(probed(-1).contains("A probe is due"), "{}", probed(-1));
-        let slowed = Standing {
+        let slowed = Condition {
             slowed: Some("5 attempts in a row have failed: status 503"),
-            ..standing(5, &[8], 0)
+            ..condition(5, &[8], 0)
         };
         assert_eq!(
-            why(&slowed),
+            explanation(&slowed),
             "1 delivery waits, because it is slowed: 5 attempts in a row have failed: status 503; the \
              next attempt is in 8.0 s."
+        );
+    }
+
+    #[test]
+    fn a_number_that_is_not_counted_to_its_end_is_marked() {
+        let many = Condition {
+            waiting: ENDPOINT_BACKLOG_COUNTED as u64,
+            ..condition(0, &[5], 0)
+        };
+        let said = explanation(&many);
+        assert!(
+            said.starts_with("≥ 100\u{202f}000 deliveries wait, and"),
+            "{said}"
         );
     }
 }

@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts};
 use super::{BASE, FOLDER, OPEN, Portal, claims::Claims, layout, refusal};
 use crate::{
     fields::Fields,
-    guard::{cookie_named, document, form, is_own},
+    guard::{cookie_named, document, is_same_origin, read_form},
     layout::Page,
 };
 
@@ -114,7 +114,7 @@ fn may_see(portal: &Portal, page_request: &PortalRequest) -> Option<Response> {
     let Some(claims) = page_request.session() else {
         return Some(refusal::no_session());
     };
-    let taken = portal.0.loads.take(claims.tenant.as_str(), 1);
+    let taken = portal.0.page_rates.take(claims.tenant.as_str(), 1);
     taken.err().map(refusal::too_many)
 }
 
@@ -129,7 +129,7 @@ async fn take(
     if let Some(refused) = may_act(portal, page_request, headers) {
         return Some(refused);
     }
-    match form(body).await {
+    match read_form(body).await {
         Ok(form) => page_request.fields = Fields::parse(&form),
         Err(refused) => return Some(refused),
     }
@@ -141,14 +141,14 @@ fn may_act(portal: &Portal, page_request: &PortalRequest, headers: &HeaderMap) -
     let Some(claims) = page_request.session() else {
         return Some(refusal::no_session());
     };
-    if !is_own(headers) && !is_at(headers, portal.0.links.url()) {
+    if !is_same_origin(headers) && !is_at(headers, portal.0.links.url()) {
         tracing::warn!(path = page_request.path, "a form came from another site");
         return Some(refusal::cross_site());
     }
     if !claims.may_write() {
         return Some(refusal::read_only());
     }
-    let taken = portal.0.forms.take(claims.tenant.as_str(), 1);
+    let taken = portal.0.form_rates.take(claims.tenant.as_str(), 1);
     taken.err().map(refusal::too_many)
 }
 

@@ -1,9 +1,12 @@
 //! The customer portal: a tenant's own pages over its endpoints, below [`BASE`].
 //!
-//! A signed link opens it; there are no accounts. The token of the link becomes the cookie of the
-//! session, so no state is kept, and every process with the same key serves every session. The tenant
-//! and the rights come from the verified token alone, and every read and change passes the tenant on to
-//! the store. Pages are rendered with the layout, the styles and the policy of the console.
+//! A signed link opens it; there are no accounts. The token of the link becomes the cookie of a
+//! session, so no state is kept, and every process with the same key serves every session. A session
+//! ends with its time or with the key, and cannot be revoked alone.
+//!
+//! The tenant and the rights come from the verified token alone, never from a path or a form. Every
+//! read and change passes an actor to the store that is limited to the tenant. The pages are built
+//! with the HTML, the style sheet and the script of the console.
 
 mod limits;
 mod claims;
@@ -41,7 +44,7 @@ use limits::{PORTAL_FORMS, PORTAL_PAGES};
 pub const BASE: &str = "/portal";
 /// The path that a link opens.
 pub(crate) const OPEN: &str = "/portal/open";
-/// The path of the static files.
+/// The path of the static files, which need no session.
 pub(crate) const FOLDER: &str = "/portal/assets/";
 
 /// How the portal looks, and where it may be shown, as it is written in a configuration.
@@ -80,19 +83,20 @@ impl PortalOptions {
     }
 }
 
-/// Checks the base URL of a portal, which pages of the origins in `embed` may show.
+/// Checks the base URL of a portal. `embed` are the origins whose pages may show it in a frame.
 ///
 /// # Errors
-/// Fails if it is not one without a path, or if a frame needs TLS.
+/// Fails if `url` is not a scheme, a host and perhaps a port, or if there are such origins and the
+/// URL has no TLS: browsers accept the cookie of a frame only if it is secure.
 pub fn check_url(url: &str, embed: &[String]) -> Result<(), BadPortal> {
-    let url = address::base(url)?;
+    let base = address::base(url)?;
     if embed.is_empty() {
         return Ok(());
     }
-    address::check_frame(&url)
+    address::check_frame(&base)
 }
 
-/// A portal over the endpoints of a store.
+/// A portal over the endpoints of a store. Clones share their rate limits.
 #[derive(Clone)]
 pub struct Portal(Arc<Inner>);
 
@@ -107,11 +111,16 @@ struct Inner {
     event_types: EventTypes,
     /// The content security policy.
     policy: HeaderValue,
+    /// Whether a page of another origin may show the portal in a frame.
     is_embedded: bool,
-    forms: Buckets,
-    loads: Buckets,
-    tests: Places,
-    trials: Places,
+    /// The rate limit of forms, by tenant.
+    form_rates: Buckets,
+    /// The rate limit of pages, by tenant.
+    page_rates: Buckets,
+    /// Limits the test events that are sent at the same time.
+    test_places: Places,
+    /// Limits the trials of filters and mappings that run at the same time.
+    trial_places: Places,
 }
 
 /// The event types that the portal offers and describes.
@@ -141,7 +150,7 @@ pub struct PortalParts {
     pub mask: Mask,
     /// The wall clock.
     pub clock: Clock,
-    /// Whether customers can choose thin payloads: the transport has a URL from which events are fetched.
+    /// Whether customers can choose thin payloads. That needs a URL from which events are fetched.
     pub offers_thin: bool,
 }
 
@@ -207,14 +216,15 @@ impl Portal {
             offers_thin,
             event_types,
             is_embedded: !options.embed.is_empty(),
-            forms: buckets(PORTAL_FORMS),
-            loads: buckets(PORTAL_PAGES),
-            tests: Places::new(ENDPOINT_TESTS),
-            trials: Places::new(TRIALS),
+            form_rates: buckets(PORTAL_FORMS),
+            page_rates: buckets(PORTAL_PAGES),
+            test_places: Places::new(ENDPOINT_TESTS),
+            trial_places: Places::new(TRIALS),
         })))
     }
 
-    /// All routes, below [`BASE`], with the verification of sessions.
+    /// All routes, below [`BASE`], with the verification of sessions. The base URL of the links must
+    /// lead to them.
     pub fn router(&self) -> Router {
         let pass = middleware::from_fn_with_state(self.clone(), guard::pass);
         pages::routes().layer(pass).with_state(self.clone())
@@ -225,7 +235,8 @@ impl Portal {
     }
 }
 
+/// A rate limit: so many per second in the long run, and so many at once.
 fn buckets((per_second, burst): (u32, u32)) -> Buckets {
-    let number = |it| NonZeroU32::new(it).unwrap_or(NonZeroU32::MIN);
-    Buckets::new(number(per_second), number(burst))
+    let at_least_one = |count| NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN);
+    Buckets::new(at_least_one(per_second), at_least_one(burst))
 }

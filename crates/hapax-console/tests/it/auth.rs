@@ -253,7 +253,10 @@ async fn without_tokens_only_this_machine_is_answered() {
         let headers = [(name, "10.0.0.1")];
         let passed_on = scene.send(Method::GET, "/console", &headers, "").await;
         assert_eq!(passed_on.status, 403, "{name}");
-        assert!(passed_on.text().contains("only direct requests"), "{name}");
+        let page = passed_on.text();
+        assert!(page.contains("only direct requests"), "{name}");
+        // The navigation has the numbers of what waits and fails.
+        assert!(!page.contains("/console/destinations"), "{name}: {page}");
     }
     let page = scene
         .send(Method::GET, "/console/act?act=pause&dest=mail", &[], "")

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{
     RequestContext,
-    claim_guard::{ClaimGuard, unclaimed},
+    claim_guard::{ClaimGuard, claim_problem},
     optimistic::{Unclaimed, optimistic},
     run::Finished,
     unprotected,
@@ -155,7 +155,7 @@ async fn claim<K: Keys>(
     if mode == ClaimMode::First {
         store.claim(claim).await
     } else {
-        store.claim_pipelined(claim, guard.confirms()).await
+        store.claim_pipelined(claim, guard.on_claimed()).await
     }
 }
 
@@ -234,5 +234,5 @@ async fn without_the_key<K: Keys>(
         // `guard` is kept until the end, so that duplicates on this node still join.
         return unprotected::without_store(context, &error, &guard.claim.scope.key).await;
     }
-    guard.failed(&unclaimed(error))
+    guard.failed(&claim_problem(error))
 }

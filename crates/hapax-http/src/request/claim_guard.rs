@@ -1,10 +1,11 @@
-//! The leader's hold on a key, and the ways in which it ends.
+//! The claim of a leader on a key, and the ways in which its request ends.
 //!
-//! Each way creates the response, counts and logs the request, and passes the outcome to the
-//! followers or lets the next one lead. Dropping a [`ClaimGuard`] also lets the next follower lead,
-//! so that a panic leaves no follower waiting.
+//! Each way consumes the [`ClaimGuard`]: it creates the response, counts and logs the request, and
+//! passes the outcome to the followers or lets the next one lead. A guard that is only dropped also
+//! lets the next follower lead, so that a panic leaves no follower waiting. The request is then
+//! neither counted nor logged here.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::response::Response;
 use bytes::Bytes;
@@ -33,18 +34,23 @@ use crate::{
     telemetry::Outcome,
 };
 
-/// A key that this request claims.
+/// The claim of a request that leads the duplicates of its key on this node.
+///
+/// The request runs until one of the methods that return a [`Response`] ends it.
 pub(super) struct ClaimGuard<K: Keys> {
     pub(super) operation: Arc<ProtectedOperation<K>>,
+    /// The claim that is sent to the store: the key, its scope, and the fingerprint of the request.
     pub(super) claim: Claim,
     pub(super) id: RequestId,
+    /// The lead. Followers wait until it ends or is dropped.
     joined: Joined,
     /// A moment before the store was asked. The duration for which a response is fresh starts here.
     asked_at: Moment,
-    /// Whether the key is already counted in the quota.
+    /// Whether the key is already counted in the quota, so that its response adds bytes only.
     is_counted: bool,
     /// Whether the handler has started in a transaction that holds the key.
     has_started: bool,
+    /// The part of the line in the request log that was known when the request arrived.
     line: RequestLine,
     /// The state in which this request found the key, if it is known.
     from_state: Option<&'static str>,
@@ -86,15 +92,17 @@ impl<K: Keys> ClaimGuard<K> {
         self.from_state = Some(FREE);
     }
 
-    /// Confirms the same when the store has got the key.
-    pub(super) fn confirms(&self) -> OnClaimed {
+    /// Returns what a pipelined claim calls as soon as it has the key. It confirms the same.
+    pub(super) fn on_claimed(&self) -> OnClaimed {
         let confirmation = self.joined.leader.confirmation();
         OnClaimed::new(move || confirmation.confirm())
     }
 
-    /// Retracts the confirmation: the key was lost, and is claimed again.
-    pub(super) fn retract(&self) {
+    /// Retracts the confirmation: the key was lost and is claimed again. Until then its state is
+    /// unknown.
+    pub(super) fn retract(&mut self) {
         self.joined.leader.retract();
+        self.from_state = None;
     }
 
     /// Records that the handler starts. It must not run again without its key, because another
@@ -113,8 +121,8 @@ impl<K: Keys> ClaimGuard<K> {
         self.released_to = KeyState::InProgress.as_str();
     }
 
-    /// Records that the key is committed, with this many bytes of its request. A new key is counted
-    /// in the quota from now on.
+    /// Records that the key of a phased request is committed, with this many bytes of the request.
+    /// A new key is counted in the quota from now on. A resumed one was counted when it was new.
     pub(super) fn entered(&mut self, bytes: usize, is_new: bool) {
         self.is_counted = true;
         if is_new {
@@ -129,19 +137,20 @@ impl<K: Keys> ClaimGuard<K> {
     pub(super) fn stored(
         self,
         response: StoredResponse,
-        fresh_for: std::time::Duration,
+        fresh_for: Duration,
         exchange: HeaderMap,
         extensions: Extensions,
     ) -> Response {
         let bytes = bytes_of(&response);
-        match self.keep(response, fresh_for) {
+        match self.cache(response, fresh_for) {
             Ok(stored) => {
                 let quotas = self.operation.idempotency.quotas();
                 let keys = u64::from(!self.is_counted);
                 quotas.add(&self.claim.scope.tenant, keys, bytes);
                 let response = stored.first(exchange, extensions);
+                // A pipelined or optimistic claim does not record that the key was free.
                 let states = (self.from_state.or(Some(FREE)), Some(stored.state()));
-                self.end(Outcome::Created, states, &response);
+                self.record(Outcome::Created, states, &response);
                 let replay = self.joined.replay(stored);
                 self.joined.leader.finish(&replay);
                 response
@@ -159,7 +168,7 @@ impl<K: Keys> ClaimGuard<K> {
             Taken::Replay {
                 response,
                 fresh_for,
-            } => match self.keep(response, fresh_for) {
+            } => match self.cache(response, fresh_for) {
                 Ok(stored) => self.joined.replay(stored),
                 Err(error) => return self.failed(&error.into()),
             },
@@ -167,7 +176,8 @@ impl<K: Keys> ClaimGuard<K> {
         self.respond(&status)
     }
 
-    /// Returns the outcome from the replay cache, even if the key may have been purged.
+    /// Returns the outcome from the replay cache, even if the key may have been purged: the
+    /// alternative is to run the request without its key.
     pub(super) fn remembered(&self) -> Option<KeyStatus> {
         let scope = ScopeRef::of(&self.claim.scope);
         let stored = self.operation.idempotency.in_memory(&scope)?;
@@ -185,17 +195,18 @@ impl<K: Keys> ClaimGuard<K> {
         let (outcome, state) = (status.outcome(), status.state());
         let key = &self.claim.scope.key;
         let response = status.clone().into_response(key, profile, &self.id);
-        self.end(outcome, (state, state), &response);
+        self.record(outcome, (state, state), &response);
         self.joined.leader.finish(status);
         response
     }
 
-    /// Ends with a response that is not stored. The next follower may run.
+    /// Ends with a response of the layer, because the handler has not run or its transaction was
+    /// rolled back. Nothing is stored, and the next follower may run.
     pub(super) fn released(self, response: Response) -> Response {
         self.unstored(Outcome::Released, response)
     }
 
-    /// Ends with the handler's response, which is not stored. The next follower may run.
+    /// Ends with the handler's response. Nothing is stored, and the next follower may run.
     pub(super) fn not_stored(self, finished: Finished) -> Response {
         let outcome = if finished.is_store_failure() {
             Outcome::StoreError
@@ -206,20 +217,22 @@ impl<K: Keys> ClaimGuard<K> {
     }
 
     fn unstored(self, outcome: Outcome, response: Response) -> Response {
+        // If it is unknown whether this request has got the key, so is the state that it leaves.
         let to_state = self.from_state.map(|_| self.released_to);
-        self.end(outcome, (self.from_state, to_state), &response);
+        self.record(outcome, (self.from_state, to_state), &response);
         response
     }
 
-    /// Ends with a failure of the store. The request had no effect.
+    /// Ends with a failure of the store. If the result of a commit was lost, the request may have
+    /// had its effect. The next follower may run, and its claim finds out.
     pub(super) fn failed(self, problem: &Problem) -> Response {
         let response = problem::write_out(problem, &self.id);
-        self.end(Outcome::StoreError, (None, None), &response);
+        self.record(Outcome::StoreError, (None, None), &response);
         response
     }
 
     /// Counts the request and writes its line.
-    fn end(
+    fn record(
         &self,
         outcome: Outcome,
         (from_state, to_state): (Option<&'static str>, Option<&'static str>),
@@ -235,10 +248,15 @@ impl<K: Keys> ClaimGuard<K> {
             .write(&self.operation, outcome.as_str(), response, line);
     }
 
-    fn keep(
+    /// Prepares a stored response for sending, and caches it for later requests. It shows that the
+    /// key belongs to this fingerprint, so the key is confirmed too.
+    ///
+    /// # Errors
+    /// Fails if the response is not valid in HTTP.
+    fn cache(
         &self,
         response: StoredResponse,
-        fresh_for: std::time::Duration,
+        fresh_for: Duration,
     ) -> Result<Arc<Stored>, StoreError> {
         let profile = self.operation.policy.profile;
         let expires_at = self.asked_at.after(fresh_for);
@@ -248,7 +266,7 @@ impl<K: Keys> ClaimGuard<K> {
         let stored = Arc::new(stored.ok_or_else(|| StoreError::Corrupt {
             what: "a response that is not valid HTTP".to_owned(),
         })?);
-        // In the cache first: the next leader reads the cache again after it has joined.
+        // Before the lead ends: the next leader reads the cache after it has joined.
         let idempotency = &self.operation.idempotency;
         idempotency.cache_response(scope, &stored, self.joined.generation);
         self.joined.leader.confirm();
@@ -262,8 +280,8 @@ fn bytes_of(response: &StoredResponse) -> usize {
     response.headers.iter().map(line).sum::<usize>() + response.body.len()
 }
 
-/// Converts the failure of a claim into a problem.
-pub(super) fn unclaimed(error: StoreError) -> Problem {
+/// Converts the failure of a claim into a problem, which says that nothing was changed.
+pub(super) fn claim_problem(error: StoreError) -> Problem {
     match error {
         StoreError::TimedOut => error.into(),
         error => Problem::new(UNAVAILABLE)

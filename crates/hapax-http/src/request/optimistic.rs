@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{
     RequestContext,
     atomic::no_time,
-    claim_guard::{ClaimGuard, unclaimed},
+    claim_guard::{ClaimGuard, claim_problem},
     run::Finished,
 };
 use crate::{operation::ClaimMode, problem::Finality, telemetry::LostClaim, tx::Slot};
@@ -46,7 +46,7 @@ pub(super) async fn optimistic<K: Keys>(
                 mode: ClaimMode::Pipelined,
             });
         }
-        Ok(Err(error)) => return Ok(guard.failed(&unclaimed(error))),
+        Ok(Err(error)) => return Ok(guard.failed(&claim_problem(error))),
         Err(_) => return Ok(no_time(guard)),
     };
     let again = context.again();

@@ -15,7 +15,7 @@ use http::{
 use http_body::Body as _;
 use tokio::time::{Instant, timeout_at};
 
-use super::{claim_guard::unclaimed, unprotected};
+use super::{claim_guard::claim_problem, unprotected};
 use crate::{
     body::{self, BodyHash, Kept},
     content::media_type,
@@ -228,7 +228,7 @@ async fn made<'a, K: Keys>(
             unprotected::warn(&operation.name, None, &error);
             Ok(None)
         }
-        Err(error) => Err(unclaimed(error)),
+        Err(error) => Err(claim_problem(error)),
     }
 }
 

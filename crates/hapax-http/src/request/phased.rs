@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     RequestContext,
-    claim_guard::{ClaimGuard, unclaimed},
+    claim_guard::{ClaimGuard, claim_problem},
     run::Finished,
 };
 use crate::{
@@ -68,7 +68,7 @@ pub(super) async fn phased<K: Keys>(
     let ownership = match entered {
         Ok(ClaimOutcome::Open(ownership)) => ownership,
         Ok(ClaimOutcome::Taken(taken)) => return guard.taken(taken),
-        Err(error) => return guard.failed(&unclaimed(error)),
+        Err(error) => return guard.failed(&claim_problem(error)),
     };
     guard.confirm();
     // A resumed key is not new.

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{
     RequestContext,
-    claim_guard::{ClaimGuard, unclaimed},
+    claim_guard::{ClaimGuard, claim_problem},
     run::Finished,
 };
 use crate::write_plan::{self, Conflicts, Plan};
@@ -102,7 +102,7 @@ fn failed<K: Keys>(guard: ClaimGuard<K>, error: StoreError) -> Response {
     guard.failed(&if is_unknown {
         error.into()
     } else {
-        unclaimed(error)
+        claim_problem(error)
     })
 }
 

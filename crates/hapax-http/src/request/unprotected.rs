@@ -17,7 +17,7 @@ use tokio::time::timeout_at;
 
 use super::{
     RequestContext,
-    claim_guard::unclaimed,
+    claim_guard::claim_problem,
     line::RequestLine,
     run::{Finished, Run},
 };
@@ -49,7 +49,7 @@ pub(super) async fn unprotected<K: Keys>(context: RequestContext<K>) -> Response
             warn(&context.operation.name, Some(&context.id), &error);
             run(context, None, Outcome::FailedOpen, None).await
         }
-        Ok(Err(error)) => context.refuse(&unclaimed(error)),
+        Ok(Err(error)) => context.refuse(&claim_problem(error)),
         Err(_) => context.refuse(&Problem::new(TIMEOUT)),
     }
 }

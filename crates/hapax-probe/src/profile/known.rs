@@ -1,10 +1,23 @@
-//! The profiles. Each rule is a statement of the source, or `None` where the source is silent.
+//! The rules of each profile, as its source states them.
+//!
+//! `None` means that the source says nothing, so the checks report what the server does and do not
+//! judge it. An empty list of statuses means that the source demands a refusal and states no status:
+//! any 4xx status is accepted. The pages below `docs/reference/profiles` say the same in words.
 
 use crate::profile::{Equality, InFlight, KeyForm, Missing, Profile, Refusal, Source};
 
+/// A refusal with one of these statuses, or any 4xx status if there is none.
 const fn refusal(statuses: &'static [u16], code: Option<&'static str>) -> Refusal {
     Refusal { statuses, code }
 }
+
+/// The header fields that mark a replay or echo the key, under all names that are in use: a server
+/// may send those of another profile too.
+const MARKERS: &[&str] = &[
+    "idempotency-key",
+    "idempotency-status",
+    "idempotent-replayed",
+];
 
 /// All profiles, in the order of `--list`.
 pub(crate) const PROFILES: &[Profile] = &[HAPAX, IETF, STRIPE, ACP, UCP, ADCP, ICEBERG];
@@ -39,11 +52,7 @@ const HAPAX: Profile = Profile {
     scoped_by_principal: Some(true),
     scoped_by_operation: Some(true),
     replay_member: None,
-    markers: &[
-        "idempotency-key",
-        "idempotency-status",
-        "idempotent-replayed",
-    ],
+    markers: MARKERS,
 };
 
 const IETF: Profile = Profile {
@@ -56,6 +65,7 @@ const IETF: Profile = Profile {
     },
     key: KeyForm::Quoted,
     missing: Missing::PerOperation(refusal(&[400], None)),
+    // The text requires a quoted string, and does not say what happens to other values.
     invalid: None,
     quoted_is_bare: None,
     equality: Equality::Unstated,
@@ -76,11 +86,7 @@ const IETF: Profile = Profile {
     scoped_by_principal: None,
     scoped_by_operation: None,
     replay_member: None,
-    markers: &[
-        "idempotency-key",
-        "idempotency-status",
-        "idempotent-replayed",
-    ],
+    markers: MARKERS,
 };
 
 const STRIPE: Profile = Profile {
@@ -92,10 +98,13 @@ const STRIPE: Profile = Profile {
         version: "read in November 2026",
     },
     key: KeyForm::Text,
+    // A key is never demanded. An API in the style of Stripe may still demand one.
     missing: Missing::PerOperation(refusal(&[], None)),
     invalid: None,
     quoted_is_bare: None,
     equality: Equality::Unstated,
+    // The text names the type of the error and no status. Stripe's own clients read that type in
+    // 400 and 404 only.
     mismatch: refusal(&[400], None),
     mismatch_retry_after: None,
     mismatch_while_running: None,
@@ -113,11 +122,7 @@ const STRIPE: Profile = Profile {
     scoped_by_principal: None,
     scoped_by_operation: None,
     replay_member: None,
-    markers: &[
-        "idempotency-key",
-        "idempotency-status",
-        "idempotent-replayed",
-    ],
+    markers: MARKERS,
 };
 
 const ACP: Profile = Profile {
@@ -150,11 +155,7 @@ const ACP: Profile = Profile {
     scoped_by_principal: Some(true),
     scoped_by_operation: Some(true),
     replay_member: None,
-    markers: &[
-        "idempotency-key",
-        "idempotency-status",
-        "idempotent-replayed",
-    ],
+    markers: MARKERS,
 };
 
 const UCP: Profile = Profile {
@@ -166,9 +167,11 @@ const UCP: Profile = Profile {
         version: "read in November 2026",
     },
     key: KeyForm::Uuid,
+    // The OpenAPI description requires the header, and the text says that it should be supported.
     missing: Missing::PerOperation(refusal(&[], None)),
     invalid: None,
     quoted_is_bare: None,
+    // Servers must compare SHA-256 hashes of the bodies.
     equality: Equality::Raw,
     mismatch: refusal(&[409], None),
     mismatch_retry_after: None,
@@ -184,11 +187,7 @@ const UCP: Profile = Profile {
     scoped_by_principal: Some(true),
     scoped_by_operation: Some(true),
     replay_member: None,
-    markers: &[
-        "idempotency-key",
-        "idempotency-status",
-        "idempotent-replayed",
-    ],
+    markers: MARKERS,
 };
 
 const ADCP: Profile = Profile {
@@ -199,18 +198,22 @@ const ADCP: Profile = Profile {
         url: "https://docs.adcontextprotocol.org/docs/building/by-layer/L1/security",
         version: "read in November 2026",
     },
+    // In the text the key is a member of the request. The probe sends it as a header field.
     key: KeyForm::Text,
     missing: Missing::Refused(refusal(&[], None)),
     invalid: None,
     quoted_is_bare: None,
     equality: Equality::Rfc8785,
+    // The text has codes and states no HTTP status.
     mismatch: refusal(&[], Some("IDEMPOTENCY_CONFLICT")),
     mismatch_retry_after: None,
     mismatch_while_running: Some(true),
     in_flight: Some(InFlight {
         refusal: refusal(&[], Some("IDEMPOTENCY_IN_FLIGHT")),
+        // The wait is in the member `retry_after` of the body.
         retry_after: false,
     }),
+    // Only successful responses are stored.
     keeps_server_errors: Some(false),
     keeps_refusals: Some(false),
     keeps_caller_errors: Some(false),
@@ -221,11 +224,7 @@ const ADCP: Profile = Profile {
     scoped_by_principal: Some(true),
     scoped_by_operation: None,
     replay_member: Some("replayed"),
-    markers: &[
-        "idempotency-key",
-        "idempotency-status",
-        "idempotent-replayed",
-    ],
+    markers: MARKERS,
 };
 
 const ICEBERG: Profile = Profile {
@@ -241,6 +240,7 @@ const ICEBERG: Profile = Profile {
     // The text requires a UUID of version 7, and states no status for other keys.
     invalid: Some(refusal(&[], None)),
     quoted_is_bare: None,
+    // A key must not be used for another operation. The text does not say how that is refused.
     equality: Equality::Unstated,
     mismatch: refusal(&[], None),
     mismatch_retry_after: None,
@@ -256,9 +256,5 @@ const ICEBERG: Profile = Profile {
     scoped_by_principal: None,
     scoped_by_operation: None,
     replay_member: None,
-    markers: &[
-        "idempotency-key",
-        "idempotency-status",
-        "idempotent-replayed",
-    ],
+    markers: MARKERS,
 };

@@ -1,7 +1,8 @@
-//! The report as SARIF 2.1.0, for code scanning.
+//! The report as SARIF 2.1.0, the format of results of code analysis (OASIS).
 //!
-//! Failures are errors, checks without a verdict are warnings, and notes are notes. Checks that passed
-//! or were skipped are rules without a result.
+//! Each check is a rule. Failures are results of the level `error`, checks that could not be judged
+//! of the level `warning`, and notes of the level `note`. Checks that passed or were skipped have no
+//! result.
 
 use serde_json::{Value, json};
 
@@ -10,17 +11,19 @@ use crate::{
     verdict::Verdict,
 };
 
+/// The JSON Schema that the report follows.
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
+/// The home page of the tool.
 const INFORMATION: &str = "https://github.com/hapax-rs/hapax";
 
 pub(super) fn render(report: &Report) -> String {
-    let rules = rules(&report.findings);
+    let checks = checks(&report.findings);
+    let rules: Vec<Value> = checks.iter().map(|finding| rule(finding)).collect();
     let results: Vec<Value> = report
         .findings
         .iter()
-        .filter_map(|finding| result(finding, &rules))
+        .filter_map(|finding| result(finding, &checks))
         .collect();
-    let described: Vec<Value> = rules.iter().map(|it| rule(it)).collect();
     let document = json!({
         "$schema": SCHEMA,
         "version": "2.1.0",
@@ -30,7 +33,7 @@ pub(super) fn render(report: &Report) -> String {
                     "name": "hapax-probe",
                     "version": env!("CARGO_PKG_VERSION"),
                     "informationUri": INFORMATION,
-                    "rules": described,
+                    "rules": rules,
                 },
             },
             "properties": { "profile": report.profile.name, "seed": report.seed },
@@ -40,17 +43,19 @@ pub(super) fn render(report: &Report) -> String {
     format!("{document:#}\n")
 }
 
-/// Returns the first finding of each check.
-fn rules(findings: &[Finding]) -> Vec<&Finding> {
-    let mut rules: Vec<&Finding> = Vec::new();
+/// Returns the first finding of each check, which describes the check. A check has a finding for
+/// each operation.
+fn checks(findings: &[Finding]) -> Vec<&Finding> {
+    let mut checks: Vec<&Finding> = Vec::new();
     for finding in findings {
-        if rules.iter().all(|it| it.id != finding.id) {
-            rules.push(finding);
+        if checks.iter().all(|check| check.id != finding.id) {
+            checks.push(finding);
         }
     }
-    rules
+    checks
 }
 
+/// Describes the check of a finding.
 fn rule(finding: &Finding) -> Value {
     json!({
         "id": finding.id,
@@ -61,14 +66,16 @@ fn rule(finding: &Finding) -> Value {
     })
 }
 
-fn result(finding: &Finding, rules: &[&Finding]) -> Option<Value> {
+/// Returns the result of a finding, or `None` if the check has passed or was skipped. `checks` has
+/// the order of the rules.
+fn result(finding: &Finding, checks: &[&Finding]) -> Option<Value> {
     let level = match finding.verdict {
         Verdict::Fail => "error",
         Verdict::Unknown => "warning",
         Verdict::Note => "note",
         Verdict::Pass | Verdict::Skipped => return None,
     };
-    let index = rules.iter().position(|it| it.id == finding.id)?;
+    let index = checks.iter().position(|check| check.id == finding.id)?;
     Some(json!({
         "ruleId": finding.id,
         "ruleIndex": index,
@@ -78,24 +85,27 @@ fn result(finding: &Finding, rules: &[&Finding]) -> Option<Value> {
             // Services that show SARIF reject a result without a file. The operation has none, so its
             // name is the path.
             "physicalLocation": {
-                "artifactLocation": { "uri": path(&finding.operation) },
+                "artifactLocation": { "uri": relative_uri(&finding.operation) },
                 "region": { "startLine": 1 },
             },
             "logicalLocations": [{ "fullyQualifiedName": finding.operation }],
         }],
+        // A service recognizes the result of an earlier report by this text.
         "partialFingerprints": { "check/v1": format!("{} {}", finding.operation, finding.id) },
         "properties": { "commands": finding.commands },
     }))
 }
 
 /// Returns the name of an operation as a relative URI.
-fn path(operation: &str) -> String {
-    let mut path = String::from("operations");
+fn relative_uri(operation: &str) -> String {
+    let mut uri = String::from("operations");
     for segment in operation.split('/').filter(|it| !it.is_empty()) {
-        path.push('/');
-        path.extend(url::form_urlencoded::byte_serialize(segment.as_bytes()));
+        uri.push('/');
+        let encoded = url::form_urlencoded::byte_serialize(segment.as_bytes());
+        // A form encodes a space as a plus sign, which has no such meaning in a path.
+        uri.extend(encoded.map(|part| if part == "+" { "%20" } else { part }));
     }
-    path
+    uri
 }
 
 #[cfg(test)]
@@ -150,7 +160,10 @@ mod tests {
 
     #[test]
     fn the_name_of_an_operation_is_a_relative_uri() {
-        assert_eq!(path("/orders"), "operations/orders");
-        assert_eq!(path("a b/c?d=1"), "operations/a+b/c%3Fd%3D1");
+        assert_eq!(relative_uri("/orders"), "operations/orders");
+        assert_eq!(
+            relative_uri("a b/c+d?e=1"),
+            "operations/a%20b/c%2Bd%3Fe%3D1"
+        );
     }
 }

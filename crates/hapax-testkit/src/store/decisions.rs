@@ -18,7 +18,7 @@ use hapax::{
 use super::{
     SagasUnderTest, Tx,
     fixture::{Fixture, PATIENCE},
-    saga_steps::{find, give_back, seize, turn},
+    saga_steps::{find, give_back, lock, seize},
 };
 use crate::{
     clock::seeded_random,
@@ -110,7 +110,7 @@ async fn decide<S: SagasUnderTest>(fixture: &Fixture<S>, decision: &Decision) {
     let owned = Owned::of(&saga);
     let judged = decision.evaluate(&saga, "asked them", fixture.clock.now());
     let (rows, status) = judged.expect("the decision fits the saga");
-    let mut tx = turn(fixture, &owned).await;
+    let mut tx = lock(fixture, &owned).await.tx;
     for row in &rows {
         let written = tx.write_step(&owned, row).await;
         written.expect("a step is written");

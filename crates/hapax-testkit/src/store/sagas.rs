@@ -24,8 +24,8 @@ use super::{
     fixture::Fixture,
     phases::almost,
     saga_steps::{
-        DAY, LEASE, find, give_back, ids, kind, saga, seize, signal, stand, start, step, take,
-        turn, write,
+        DAY, LEASE, find, give_back, ids, kind, lock, saga, seize, signal, start, step, take,
+        write_status, write_step,
     },
 };
 use crate::{
@@ -169,7 +169,7 @@ pub async fn a_turn_renews_the_lease<S: SagasUnderTest>() {
     start(&fixture, "s1").await;
     let owned = Owned::of(&take(&fixture).await[0]);
     fixture.clock.advance(LEASE / 2);
-    write(&fixture, &owned, &step("a", Direction::Forward)).await;
+    write_step(&fixture, &owned, &step("a", Direction::Forward)).await;
     fixture.clock.advance(almost(LEASE));
     assert!(take(&fixture).await.is_empty());
     fixture.clock.advance(Duration::from_millis(1));
@@ -220,7 +220,7 @@ pub async fn a_turn_commits_rows_events_and_its_step<S: SagasUnderTest>() {
     tx.start_saga(&new).await.expect("it is started");
     tx.commit().await.expect("it is committed");
     let owned = Owned::of(&take(&fixture).await[0]);
-    let mut tx = turn(&fixture, &owned).await;
+    let mut tx = lock(&fixture, &owned).await.tx;
     S::write_row(&mut tx, "row").await;
     tx.emit(event("reserved")).expect("an event is emitted");
     tx.write_step(&owned, &step("a", Direction::Forward))
@@ -251,7 +251,7 @@ pub async fn a_turn_that_is_rolled_back_leaves_nothing<S: SagasUnderTest>() {
     start(&fixture, "s1").await;
     let owned = Owned::of(&take(&fixture).await[0]);
     for drops in [false, true] {
-        let mut tx = turn(&fixture, &owned).await;
+        let mut tx = lock(&fixture, &owned).await.tx;
         S::write_row(&mut tx, "row").await;
         tx.write_step(&owned, &step("a", Direction::Forward))
             .await
@@ -297,7 +297,7 @@ pub async fn steps_read_back_in_the_order_in_which_they_began<S: SagasUnderTest>
         step("reserve", Direction::Compensate),
         refused.clone(),
     ] {
-        write(&fixture, &owned, &row).await;
+        write_step(&fixture, &owned, &row).await;
     }
     let found = find(&fixture, "s1").await.expect("the saga exists");
     let expected = [
@@ -320,7 +320,7 @@ pub async fn a_fenced_worker_writes_nothing<S: SagasUnderTest>() {
     assert!(matches!(locked, Err(StoreError::Fenced)));
     let given = fixture.store().give_back_saga(&old, DAY, "it", 0).await;
     assert_matches!(given, Err(StoreError::Fenced));
-    write(&fixture, &new, &step("a", Direction::Forward)).await;
+    write_step(&fixture, &new, &step("a", Direction::Forward)).await;
     let gone = Owned {
         id: "s2".to_owned(),
         ..new
@@ -335,7 +335,7 @@ pub async fn a_seized_saga_fences_its_worker<S: SagasUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     start(&fixture, "s1").await;
     let worker = Owned::of(&take(&fixture).await[0]);
-    write(&fixture, &worker, &step("a", Direction::Forward)).await;
+    write_step(&fixture, &worker, &step("a", Direction::Forward)).await;
     let seized = seize(&fixture, "s1").await.expect("the saga exists");
     assert_eq!(seized.steps.len(), 1);
     assert!(seized.epoch > worker.epoch);
@@ -391,7 +391,7 @@ pub async fn sagas_are_listed_page_by_page<S: SagasUnderTest>() {
         state: State::NeedsAttention,
         ..saga.status.clone()
     };
-    stand(&fixture, &saga, &asking).await;
+    write_status(&fixture, &saga, &asking).await;
     let list = async |filter: Filter, limit| {
         let listed = fixture.store().sagas(&filter, limit).await;
         ids(&listed.expect("sagas are listed"))
@@ -427,14 +427,14 @@ pub async fn a_purge_deletes_only_what_ended_long_ago<S: SagasUnderTest>() {
     for id in ["ended", "running"] {
         start(&fixture, id).await;
         let saga = seize(&fixture, id).await.expect("the saga exists");
-        write(&fixture, &Owned::of(&saga), &step("a", Direction::Forward)).await;
+        write_step(&fixture, &Owned::of(&saga), &step("a", Direction::Forward)).await;
         assert!(signal(&fixture, id, "paid", b"").await);
         if id == "ended" {
             let ended = SagaStatus {
                 state: State::Completed,
                 ..saga.status.clone()
             };
-            stand(&fixture, &saga, &ended).await;
+            write_status(&fixture, &saga, &ended).await;
         }
     }
     let purge = async || {
@@ -471,7 +471,7 @@ pub async fn a_key_of_a_live_saga_does_not_expire_in_any_mode<S: SagasUnderTest>
         state: State::NeedsAttention,
         ..saga.status.clone()
     };
-    stand(&fixture, &saga, &asking).await;
+    write_status(&fixture, &saga, &asking).await;
     for _ in 0..2 {
         fixture.clock.advance(RETENTION);
         check_stands(&fixture).await;
@@ -487,7 +487,7 @@ pub async fn a_key_of_a_live_saga_does_not_expire_in_any_mode<S: SagasUnderTest>
         state: State::Failed,
         ..asking
     };
-    stand(&fixture, &saga, &failed).await;
+    write_status(&fixture, &saga, &failed).await;
     assert_eq!(purge(&fixture).await, 1);
     fixture.run(claim("k"), "anew", &response("anew")).await;
 }
@@ -517,7 +517,7 @@ pub async fn a_saga_of_a_phase_keeps_the_key_of_its_request<S: SagasUnderTest>()
         state: State::Failed,
         ..saga.status.clone()
     };
-    stand(&fixture, &saga, &failed).await;
+    write_status(&fixture, &saga, &failed).await;
     let entered = fixture.store().enter(entry("k")).await;
     assert_matches!(entered, Ok(ClaimOutcome::Open(_)));
 }

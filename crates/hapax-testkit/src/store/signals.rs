@@ -11,7 +11,7 @@ use hapax::{
 use super::{
     SagasUnderTest,
     fixture::Fixture,
-    saga_steps::{DAY, LEASE, find, give_back, hold, kind, seize, signal, stand, start, take},
+    saga_steps::{DAY, LEASE, find, give_back, kind, lock, seize, signal, start, take, write_status},
 };
 
 /// A signal makes a saga due. The first signal with a name is kept.
@@ -62,9 +62,9 @@ pub async fn a_locked_saga_shows_how_many_signals_it_received<S: SagasUnderTest>
             .expect("it is due"),
     );
     let signals_seen = async || {
-        let held = hold(&fixture, &owned).await;
-        held.tx.rollback().await;
-        held.signals_seen
+        let locked = lock(&fixture, &owned).await;
+        locked.tx.rollback().await;
+        locked.signals_seen
     };
     assert_eq!(signals_seen().await, 0);
     assert!(signal(&fixture, "s2", "paid", b"").await);
@@ -90,7 +90,7 @@ pub async fn a_saga_that_has_ended_is_left_alone<S: SagasUnderTest>() {
             reason: Some(reason),
             deadline_at: Timestamp::from_millis(5),
         };
-        stand(&fixture, &saga, &status).await;
+        write_status(&fixture, &saga, &status).await;
         let found = find(&fixture, "s1").await.expect("the saga exists");
         assert_eq!(found.status, status);
         assert_eq!(found.ended_at, Some(fixture.clock.now()));
@@ -112,7 +112,7 @@ pub async fn a_saga_that_needs_attention_waits_for_a_word<S: SagasUnderTest>() {
         state: State::NeedsAttention,
         ..saga.status.clone()
     };
-    stand(&fixture, &saga, &asking).await;
+    write_status(&fixture, &saga, &asking).await;
     give_back(&fixture, &Owned::of(&saga), Duration::ZERO, 0).await;
     fixture.clock.advance(DAY);
     assert!(take(&fixture).await.is_empty());
@@ -123,7 +123,7 @@ pub async fn a_saga_that_needs_attention_waits_for_a_word<S: SagasUnderTest>() {
         state: State::Running,
         ..woken.status.clone()
     };
-    stand(&fixture, &woken, &running).await;
+    write_status(&fixture, &woken, &running).await;
     give_back(&fixture, &Owned::of(&woken), Duration::ZERO, 1).await;
     assert_eq!(take(&fixture).await.len(), 1);
 }
@@ -139,7 +139,7 @@ pub async fn a_word_before_a_saga_is_given_back_outlives_its_worker<S: SagasUnde
         state: State::NeedsAttention,
         ..saga.status.clone()
     };
-    stand(&fixture, &saga, &asking).await;
+    write_status(&fixture, &saga, &asking).await;
     assert!(take(&fixture).await.is_empty());
     fixture.clock.advance(LEASE);
     let woken = take(&fixture).await.remove(0);
@@ -176,7 +176,7 @@ pub async fn sagas_that_need_attention_are_counted_by_name<S: SagasUnderTest>() 
             state: State::NeedsAttention,
             ..saga.status.clone()
         };
-        stand(&fixture, &saga, &asking).await;
+        write_status(&fixture, &saga, &asking).await;
     }
     assert_eq!(count().await, [("checkout".to_owned(), 2)]);
 }

@@ -115,7 +115,7 @@ pub(super) async fn test(
     page_request: PortalRequest,
 ) -> Result<Response, Refusal> {
     let (actor, tenant) = (page_request.claims().actor(), page_request.tenant());
-    let Some(_place) = portal.0.tests.take(tenant) else {
+    let Some(_place) = portal.0.test_places.take(tenant) else {
         return Ok(refusal::too_many(std::time::Duration::ZERO));
     };
     let mut tested = portal.0.operations.test(&actor, tenant, &id).await?;

@@ -29,7 +29,7 @@ pub(super) async fn change(
     let stored = portal.store().endpoint(&actor, tenant, &id).await?.endpoint;
     let read = EndpointForm::read(&page_request.fields);
     let (status, said) = if page_request.fields.text("action") == "try" {
-        let Some(place) = portal.0.trials.take(page_request.tenant()) else {
+        let Some(place) = portal.0.trial_places.take(page_request.tenant()) else {
             return Ok(refusal::too_many(Duration::ZERO));
         };
         match read.tried(&portal, &page_request, &place).await {

@@ -54,7 +54,7 @@ pub(super) async fn create(
     let nonce = nonce.filter(|it| it.len() <= NONCE_BYTES_MAX);
     let again = nonce.map_or_else(mint, str::to_owned);
     if page_request.fields.text("action") == "try" {
-        let Some(place) = portal.0.trials.take(page_request.tenant()) else {
+        let Some(place) = portal.0.trial_places.take(page_request.tenant()) else {
             return Ok(refusal::too_many(Duration::ZERO));
         };
         let (status, said) = match read.tried(&portal, &page_request, &place).await {

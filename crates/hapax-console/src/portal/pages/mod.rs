@@ -1,4 +1,12 @@
-//! Pages of the portal, one module each.
+//! Pages of the portal, one module each, and what they share.
+//!
+//! A GET changes nothing in the store. Every change is a POST, for which the guard has checked the
+//! session, its right to write, the origin and the CSRF token, so the pages do not check them again.
+//! The secret of an endpoint is shown by a POST too.
+//!
+//! After most changes, the browser is redirected to a page whose parameter `done` names the change,
+//! so that loading the page again does not repeat it. A form whose response shows a secret has a
+//! nonce or a version instead.
 
 mod open;
 mod list;
@@ -26,7 +34,8 @@ use crate::{
     layout::Page,
 };
 
-/// The path of the list of endpoints, for forms.
+/// The folder of the endpoints, and the path to which the form of a new one is sent. The list is at
+/// [`BASE`].
 const ENDPOINTS: &str = "/portal/endpoints";
 /// The path of the form of a new endpoint.
 const NEW: &str = "/portal/endpoints/new";
@@ -73,11 +82,12 @@ fn delivery_path(endpoint: &str, event: &str) -> String {
     path_of(&path_of("/portal/deliveries", endpoint), event)
 }
 
-/// Leads to a page that says what was done.
-fn done(path: &str, what: &str) -> Response {
-    Redirect::to(&url(path, &[("done", what)])).into_response()
+/// Redirects to a page after a change. `change` is a word that the layout turns into a sentence.
+fn done(path: &str, change: &str) -> Response {
+    Redirect::to(&url(path, &[("done", change)])).into_response()
 }
 
+/// Redirects to the list of endpoints.
 async fn home() -> Redirect {
     Redirect::to(BASE)
 }
@@ -94,10 +104,12 @@ async fn asset(
     }
 }
 
+/// The page for a path that does not exist, the same as for an object of another tenant.
 async fn missing() -> super::refusal::Refusal {
     super::refusal::Refusal::not_found()
 }
 
+/// The page for a path that exists, with a method that it does not have.
 async fn no_method() -> Page {
     let why = "This page does not support this method.";
     Page::problem(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed", why)
