@@ -11,7 +11,9 @@ use hapax::{
 use super::{
     SagasUnderTest,
     fixture::Fixture,
-    saga_steps::{DAY, LEASE, find, give_back, kind, lock, seize, signal, start, take, write_status},
+    saga_steps::{
+        DAY, LEASE, find, give_back, kind, lock, seize, signal, start, take, write_status,
+    },
 };
 
 /// A signal makes a saga due. The first signal with a name is kept.
