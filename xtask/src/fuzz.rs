@@ -68,12 +68,20 @@ pub(crate) fn fuzz(arguments: &[String]) -> anyhow::Result<()> {
     run_all(&programs, &asked)
 }
 
-/// Runs every fuzzer for some seconds, as the gate does.
-///
-/// The build takes longer than these runs, so it optimises less.
-pub(crate) fn check() -> anyhow::Result<()> {
+/// Builds the fuzzers for [`check`].
+pub(crate) fn build_for_gate() -> anyhow::Result<()> {
+    build_less_optimised().map(drop)
+}
+
+/// The build takes longer than the runs in the gate, so it optimises less.
+fn build_less_optimised() -> anyhow::Result<PathBuf> {
     let manifest = fs::read_to_string(Path::new(FOLDER).join("Cargo.toml"))?;
-    let programs = build(&less_optimised(&manifest)?)?;
+    build(&less_optimised(&manifest)?)
+}
+
+/// Runs every fuzzer for some seconds, as the gate does.
+pub(crate) fn check() -> anyhow::Result<()> {
+    let programs = build_less_optimised()?;
     let asked = Asked {
         seconds: GATE_SECONDS,
         targets: known()?,
