@@ -8,7 +8,8 @@ pub enum OperationalKind {
     EndpointDisabled,
     /// A relay has enabled an endpoint again that it had disabled.
     EndpointRecovered,
-    /// A relay has disabled a destination, because its receiver wants no more events.
+    /// A relay has disabled a destination: its receiver wants no more events, or every attempt has failed
+    /// for five days.
     DestinationDisabled,
     /// A delivery to a destination or an endpoint is exhausted: it has no attempts left.
     MessageExhausted,
