@@ -199,7 +199,7 @@ fn may_act(console: &Console, page_request: &PageRequest, headers: &HeaderMap) -
         return Some(refused);
     }
     if !is_own(headers) {
-        tracing::warn!(path = page_request.path, "a form came from another site");
+        tracing::warn!(path = page_request.path, "refused a form of another site");
         let why = "The form was not sent by a page of this console.";
         return Some(refuse(StatusCode::FORBIDDEN, "Cross-site request", why));
     }

@@ -301,7 +301,7 @@ fn acts(console: &Console, look: &Look) -> Element {
         .class("acts")
         .add(tests.then(|| button("test-endpoint", "Send a test event")))
         .add((look.health.failed > 0).then(|| button("replay-endpoint", "Send failed again")))
-        .add(button("replay-missing", "Send what it never got"))
+        .add(button("replay-missing", "Send missing events"))
         .add(trial)
         .add(switch)
 }

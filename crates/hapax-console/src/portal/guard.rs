@@ -142,7 +142,7 @@ fn may_act(portal: &Portal, page_request: &PortalRequest, headers: &HeaderMap) -
         return Some(refusal::no_session());
     };
     if !is_own(headers) && !is_at(headers, portal.0.links.url()) {
-        tracing::warn!(path = page_request.path, "a form came from another site");
+        tracing::warn!(path = page_request.path, "refused a form of another site");
         return Some(refusal::cross_site());
     }
     if !claims.may_write() {

@@ -276,7 +276,7 @@ async fn a_standby_and_an_unsafe_primary_are_errors() {
 
 #[tokio::test]
 async fn who_starts_on_an_unsafe_server_says_so() {
-    const WARNING: &str = "a loss of power may take back what this database has committed";
+    const WARNING: &str = "this database can lose committed transactions in a crash";
     let cluster = Cluster::start().await;
     migrate(&cluster.url());
     let relay = start_relay(&cluster.url(), "").await;

@@ -65,7 +65,9 @@ pub(super) async fn check(client: &Client, open_max: Duration) -> Result<Vec<Fin
     }
     for row in rows(client, SLOTS).await? {
         let [name, _, age] = columns(&row);
-        let found = format!("replication slot {name} is not read and keeps rows of {age} transactions");
+        let found = format!(
+            "replication slot {name} is not read and keeps rows of {age} transactions"
+        );
         let remedy = format!("start its reader, or SELECT pg_drop_replication_slot('{name}')");
         findings.push(Finding::warning("slots", found, remedy));
     }
