@@ -130,7 +130,8 @@ impl<K: Phases> Gateway<K> {
                  retry of a request that has already happened is sent again"
             );
         }
-        *self.0.state.write().unwrap_or_else(PoisonError::into_inner) = state;
+        *self.0.state.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&state);
+        earlier.report_removed(&state);
         Ok(())
     }
 

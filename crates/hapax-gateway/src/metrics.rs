@@ -49,6 +49,13 @@ pub(crate) fn instance_up(upstream: &str, instance: &str, is_up: bool) {
     gauge!(GATEWAY_INSTANCE_UP, "upstream" => upstream, "upstream_instance" => instance).set(value);
 }
 
+/// Reports that an instance is not configured any more. Otherwise the gauge would keep its last value.
+pub(crate) fn instance_removed(upstream: &str, instance: &str) {
+    let (upstream, instance) = (upstream.to_owned(), instance.to_owned());
+    gauge!(GATEWAY_INSTANCE_UP, "upstream" => upstream, "upstream_instance" => instance)
+        .set(f64::NAN);
+}
+
 pub(crate) fn connection(listener: &str, change: f64) {
     gauge!(GATEWAY_CONNECTIONS, "listener" => listener.to_owned()).increment(change);
 }

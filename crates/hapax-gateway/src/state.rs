@@ -127,6 +127,13 @@ impl<K: Phases> State<K> {
             _tasks: tasks,
         })
     }
+
+    /// Reports the instances of upstreams that `later`, which replaces this configuration, lacks.
+    pub(crate) fn report_removed(&self, later: &Self) {
+        for (name, upstream) in &self.upstreams {
+            upstream.report_removed(later.upstreams.get(name).map(Arc::as_ref));
+        }
+    }
 }
 
 fn ingest<K: Phases>(

@@ -83,7 +83,7 @@ pub(crate) async fn stream(
 
 /// The response to a request that has none of the upstream.
 pub(crate) fn refused(error: SendError) -> Problem {
-    tracing::warn!(error = error_chain(&error), "no response of an upstream");
+    tracing::warn!(error = error_chain(&error), "upstream sent no response");
     let problem = match &error {
         SendError::Full(bound) => Problem::new(UNAVAILABLE)
             .detail(format!(

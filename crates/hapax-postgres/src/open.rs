@@ -34,7 +34,7 @@ impl Postgres {
         if !off.is_empty() {
             tracing::warn!(
                 off,
-                "a loss of power may take back what this database has committed"
+                "this database can lose committed transactions in a crash"
             );
         }
         let watched = within(max, connections.watch(&link)).await;

@@ -126,7 +126,7 @@ impl Phases for Postgres {
             Ok(taken) => Some(taken),
             Err(error) => {
                 // Its lease expires again, each time later. The other requests continue.
-                tracing::error!(error = %error, "a request cannot be resumed");
+                tracing::error!(error = %error, "a stored request cannot be read or resumed");
                 None
             }
         };

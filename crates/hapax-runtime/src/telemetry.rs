@@ -45,7 +45,7 @@ pub fn start(log: Log, programs: &[&str], export: Option<Settings>) -> Option<Ex
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(tracing::field::display);
         let error = telemetry::panic_message(panic.payload());
-        tracing::error!(place, error, error_code = "panic", "something panicked");
+        tracing::error!(place, error, error_code = "panic", "a thread panicked");
     }));
     exporter
 }

@@ -245,7 +245,7 @@ fn take_over(
         Ok(taken) => Some(taken),
         Err(error) => {
             // Its lease expires again, each time later. The other requests are resumed.
-            tracing::error!(error = %error, "a request cannot be resumed");
+            tracing::error!(error = %error, "a stored request cannot be read or resumed");
             None
         }
     };

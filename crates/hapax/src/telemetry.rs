@@ -433,7 +433,10 @@ fn describe_gateway() {
         GATEWAY_LIMITED,
         "Requests refused because they exceed a rate"
     );
-    describe_gauge!(GATEWAY_INSTANCE_UP, "1 while the instance is used");
+    describe_gauge!(
+        GATEWAY_INSTANCE_UP,
+        "1 while the instance is used, NaN after it is removed"
+    );
     describe_gauge!(GATEWAY_CONNECTIONS, "Open connections of clients");
 }
 

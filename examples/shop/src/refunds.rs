@@ -151,7 +151,12 @@ impl Report<'_> {
         };
         if excess > 0 {
             let (charge, refund) = (self.charge_id, refund.id.as_str());
-            tracing::warn!(charge, refund, excess, "the refunds of a charge exceed it");
+            tracing::warn!(
+                charge,
+                refund,
+                excess,
+                "the refunds of a charge exceed its amount"
+            );
         }
         let entry = ledger::Entry {
             tenant,

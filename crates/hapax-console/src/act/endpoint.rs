@@ -151,7 +151,7 @@ impl EndpointAct {
             Verb::ReplayMissing => {
                 let counted = self.missing(console, actor, at, true).await?;
                 let says = format!("{} {}", missing_says(&counted, &of), self.times());
-                let plan = Plan::new("Send what an endpoint never got", says, "Send them", back);
+                let plan = Plan::new("Send missing events", says, "Send them", back);
                 self.with_times(plan, "Created", MISSING_SINCE, "its creation")
             }
             Verb::ReplayEvent(event) => {
@@ -166,8 +166,8 @@ impl EndpointAct {
                 operations(console)?;
                 let says = format!(
                     "One event of the type {TEST_EVENT} is sent to {of} now, once. To the receiver \
-                     it is a real event. It is in no outbox, it is not retried, and the log of \
-                     attempts does not contain it."
+                     it is a real event. It is not written to the outbox, it is not retried, and \
+                     the log of attempts does not contain it."
                 );
                 Plan::new("Send a test event", says, "Send it", back)
             }

@@ -31,8 +31,9 @@ impl SeekAct {
         let lag = store.polling_lag(actor, name).await?;
         let says = format!(
             "The committed position of {name} is {} now, and {} of its events follow. It is moved \
-             to the place below. Events between the two places are returned again, or skipped. A \
-             consumer that commits a later cursor afterwards moves it on: stop the consumer first.",
+             to the new position below. Events between the two positions are returned again, or \
+             skipped. If its consumer commits a later cursor afterwards, the position changes \
+             again: stop the consumer first.",
             endpoint.position,
             count(lag.events)
         );
@@ -53,7 +54,7 @@ impl SeekAct {
     ) -> Result<(String, &'static str), Trouble> {
         let to = fields.text("to").trim().parse::<Start>();
         let to = to.map_err(|error| {
-            let why = format!("The place to move to {error}. Nothing was done.");
+            let why = format!("The new position {error}. Nothing was done.");
             Trouble::wrong(why)
         })?;
         store.seek_polling_endpoint(actor, &self.name, to).await?;

@@ -20,8 +20,8 @@ pub(super) async fn plan(console: &Console, actor: &Actor, dest: &str) -> Result
     offers(console, actor, dest).await?;
     let says = format!(
         "One event of the type {TEST_EVENT} is offered to {dest} now, once. To the receiver it is \
-         a real event. It is in no outbox and is not retried, and the events, the order and the \
-         breaker of {dest} do not change."
+         a real event. It is not written to the outbox and is not retried, and the events, the \
+         order and the breaker of {dest} do not change."
     );
     let back = path_of("/console/destinations", dest);
     Ok(Plan::new("Send a test event", says, "Send it", back))

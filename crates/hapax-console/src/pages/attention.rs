@@ -45,7 +45,7 @@ pub(super) fn all(look: &Look) -> Html {
         .collect();
     if lines.is_empty() {
         let said = "Nothing is blocked: events are delivered, and no dead letter, saga or job waits \
-                    for a person.";
+                    for an operator.";
         return cell(nothing(said));
     }
     cell(el("ul").class("why").all(lines))

@@ -201,8 +201,8 @@ pub(crate) async fn offer_again(
     let unknown = (!unknown.is_empty()).then(|| {
         let names = unknown.join(", ");
         let said = format!(
-            "It cannot be delivered again from here to {names}: which events these destinations \
-             take is declared in their service, and this console has no access to that."
+            "This console cannot deliver it to {names} again: which events these destinations \
+             receive is declared in their service, and this console has no access to that."
         );
         el("p").class("soft").add(said)
     });

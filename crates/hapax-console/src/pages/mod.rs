@@ -140,8 +140,9 @@ impl From<AdminError> for Trouble {
             }
             other => {
                 tracing::error!(error = %other, "the console failed");
-                let why = "See the log of this process.".to_owned();
-                (StatusCode::INTERNAL_SERVER_ERROR, "Internal error", why)
+                let why = "The console failed. The error is in the log of this process.";
+                let status = StatusCode::INTERNAL_SERVER_ERROR;
+                (status, "Internal error", why.to_owned())
             }
         };
         Self(Page::problem(status, title, &why).into())

@@ -82,7 +82,7 @@ pub(crate) async fn list(page_request: PageRequest) -> Page {
     } else {
         let found = Html::all(PAGES.iter().filter_map(|page| excerpt(page, &words)));
         if found.is_empty() {
-            cell(nothing("No page contains all of these words in one part."))
+            cell(nothing("No section of a page contains all of these words."))
         } else {
             found
         }

@@ -43,7 +43,7 @@ pub(crate) async fn show(State(console): State<Console>, page_request: PageReque
         }
         _ => {
             return Err(Trouble::wrong(
-                "The parameter event or key is missing: it says which request.",
+                "The parameter event or key is missing: it names the request.",
             ));
         }
     };

@@ -51,8 +51,8 @@ static KNOWN: Known = Known {
 static OUTCOMES: Listing = Listing {
     one: "unknown outcome",
     empty: "There are no unknown outcomes. A request appears here when a gateway has sent it to \
-            its service and has no complete response, until a retry finds out what happened or a \
-            person decides.",
+            its service and has no complete response, until a retry finds out what happened or an \
+            operator decides.",
 };
 
 /// Lists unknown outcomes, latest claims first.
@@ -106,7 +106,7 @@ pub(crate) async fn show(State(console): State<Console>, page_request: PageReque
     let fields = &page_request.fields;
     let (Some(operation), Some(key)) = (fields.get("operation"), fields.get("key")) else {
         return Err(Trouble::wrong(
-            "The parameters operation and key are missing: they say which request.",
+            "The parameters operation and key are missing: they name the request.",
         ));
     };
     let (actor, tenant) = (&page_request.caller().actor, fields.get("tenant"));
@@ -179,7 +179,7 @@ fn why(it: &UnknownOutcome) -> String {
     }
     format!(
         "The request was sent, but {}. It may have had its effect. It is not sent again until a \
-         retry finds out what happened, if the route can, or a person decides.",
+         retry finds out what happened, if the route can, or an operator decides.",
         it.record.reason.sentence()
     )
 }

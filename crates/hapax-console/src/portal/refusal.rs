@@ -51,7 +51,7 @@ impl From<AdminError> for Refusal {
             }
             other => {
                 tracing::error!(error = %other, "the portal failed");
-                let why = "Something went wrong. Try again later.";
+                let why = "The portal could not complete the request. Try again later.";
                 Self::page(StatusCode::INTERNAL_SERVER_ERROR, "Internal error", why)
             }
         }

@@ -135,7 +135,7 @@ pub async fn serve<S>(
     if closed.await.is_err() {
         tracing::warn!(
             open = connections.len(),
-            "closed connections that did not finish"
+            "connections that did not end in time were closed"
         );
     }
 }

@@ -91,7 +91,7 @@ const SHOWN: &[(&str, &[&str])] = &[
             "order.created",
             "503 no field",
             "Send failed again",
-            "Send what it never got",
+            "Send missing events",
             "full",
             "Disable",
             "the orders",

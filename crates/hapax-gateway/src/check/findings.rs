@@ -107,14 +107,14 @@ fn of_route(settings: &Settings, route: &Route, add: &mut impl FnMut(Severity, S
         add(Severity::Note, text.to_owned());
     }
     if is_protected && route.key == KeyRule::Optional {
-        let text = "lets requests without a key through unprotected: set key = \"required\" when \
-                    all clients send one";
+        let text = "forwards requests without a key unprotected: set key = \"required\" when all \
+                    clients send one";
         add(Severity::Note, text.to_owned());
     }
     let tenant = route.tenant.as_ref().unwrap_or(&settings.tenant);
     if is_protected && matches!(tenant, TenantSettings::Fixed(_)) {
-        let text = "has one tenant for all clients: two clients that choose the same key get each \
-                    other's response";
+        let text = "has one tenant for all clients: if two clients choose the same key, one gets \
+                    the response of the other";
         add(Severity::Note, text.to_owned());
     }
     let rule = route.credential.unwrap_or(settings.credential);
@@ -135,7 +135,7 @@ fn of_upstreams(settings: &Settings, found: &mut Vec<Finding>) {
             });
         };
         if !settings.routes.values().any(|it| it.upstream == *name) {
-            add(Severity::Warning, "is used by no route");
+            add(Severity::Warning, "is not used by any route");
         }
         if upstream.instances.len() > 1 && upstream.health_path.is_none() {
             let text = "has no health_path: an instance that accepts connections and does not \
@@ -156,15 +156,15 @@ fn of_listeners(settings: &Settings, found: &mut Vec<Finding>) {
         };
         if listener.tls.is_none() && !listener.listen.ip().is_loopback() {
             add(
-                "accepts connections from other machines without TLS: put something in \
-                 front of it that ends TLS",
+                "accepts connections from other machines without TLS: set tls, or put a \
+                 proxy in front of it that terminates TLS",
             );
         }
         let mut proxies = listener.proxy_protocol.iter().flat_map(|it| &it.from);
         if proxies.any(|net| net.prefix_len() == 0) {
             add(
-                "believes every address that says with the PROXY protocol who its client is: \
-                 name the addresses of the proxies",
+                "accepts headers of the PROXY protocol from every address, so clients can forge \
+                 their address: set from to the addresses of the proxies",
             );
         }
     }
@@ -321,7 +321,7 @@ mod tests {
         let unused = "gateway.upstreams.unused";
         let (http, local) = ("gateway.listeners.http", "gateway.listeners.local");
         assert_eq!(objects, [unused, unused, http, local]);
-        let first = "warning: gateway.upstreams.unused: is used by no route";
+        let first = "warning: gateway.upstreams.unused: is not used by any route";
         assert_eq!(found[0].to_string(), first);
     }
 

@@ -37,7 +37,7 @@ async fn of_instance(name: &str, upstream: &Upstream, instance: &str) -> Option<
     Some(Finding {
         severity: Severity::Warning,
         object: format!("gateway.upstreams.{name}"),
-        text: format!("{instance} cannot be connected to: {why}"),
+        text: format!("cannot connect to {instance}: {why}"),
     })
 }
 

@@ -170,7 +170,7 @@ impl Instance {
         tracing::warn!(
             upstream = self.upstream,
             instance = &*self.name,
-            "cannot connect to an instance"
+            "an instance is avoided: connections to it or its health checks fail"
         );
     }
 

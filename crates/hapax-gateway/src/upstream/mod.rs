@@ -263,6 +263,17 @@ impl Upstream {
         }
     }
 
+    /// Reports the instances that `later`, the same upstream in a new configuration, does not have.
+    pub(crate) fn report_removed(&self, later: Option<&Self>) {
+        for instance in &self.instances {
+            let name = instance.name();
+            let is_same = |it: &Arc<Instance>| it.name() == name;
+            if later.is_none_or(|later| !later.instances.iter().any(is_same)) {
+                metrics::instance_removed(&self.name, &name);
+            }
+        }
+    }
+
     /// The instance with the fewest requests in flight among those that were not tried. An instance
     /// that is avoided is chosen only if there is no other one.
     fn choose(&self, tried: &[bool]) -> Option<usize> {
@@ -283,6 +294,7 @@ impl Upstream {
 #[cfg(test)]
 mod tests {
     use hapax_runtime::config::Span;
+    use metrics_exporter_prometheus::PrometheusBuilder;
 
     use super::*;
 
@@ -315,5 +327,24 @@ mod tests {
         assert!(after.slot(None).is_err());
         drop((in_flight, before));
         assert!(after.slot(None).is_ok());
+    }
+
+    #[test]
+    fn a_removed_instance_is_reported_as_neither_up_nor_down() {
+        let (stays, goes) = ("http://10.0.0.1:80", "http://10.0.0.2:80");
+        let stopwatch = Stopwatch::new(|| Duration::ZERO);
+        let recorder = PrometheusBuilder::new().build_recorder();
+        ::metrics::with_local_recorder(&recorder, || {
+            let mut settings = config::Upstream::new([stays, goes]);
+            let before = Upstream::new("service", &settings, &stopwatch, None).unwrap();
+            settings.instances = vec![stays.to_owned()];
+            let after = Upstream::new("service", &settings, &stopwatch, Some(&before)).unwrap();
+            before.report_removed(Some(&after));
+        });
+        let page = recorder.handle().render();
+        for (instance, value) in [(stays, "1"), (goes, "NaN")] {
+            let line = format!("upstream_instance=\"{instance}\"}} {value}");
+            assert!(page.contains(&line), "{line} is not in {page}");
+        }
     }
 }

@@ -260,7 +260,7 @@ async fn complete<T: Transaction>(
             Err(error) if is_transient(&error) && owner.is_held() => {
                 tracing::warn!(
                     error = error.error_chain(),
-                    "cannot store a response; it is tried again while the key is held"
+                    "cannot store a response and will retry while the key is owned"
                 );
                 sleep(delays.advance()).await;
             }

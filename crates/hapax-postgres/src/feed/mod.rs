@@ -238,7 +238,7 @@ impl Feeder {
                 tracing::error!(
                     feed,
                     gap,
-                    "changes may be missing, and nothing is read: see `hapax feeds accept-gap`"
+                    "changes may be missing, so the feed has stopped: see `hapax feeds accept-gap`"
                 );
                 GAP_WAIT
             }
@@ -250,13 +250,21 @@ impl Feeder {
             FeedError::Source(error) => {
                 self.report(false, None);
                 let error = error_chain(&*error);
-                tracing::error!(feed, error, "the source cannot be read; trying again");
+                tracing::error!(
+                    feed,
+                    error,
+                    "the feed cannot read its source and will retry"
+                );
                 failed.advance()
             }
             FeedError::Store(error) => {
                 self.report(false, None);
                 let error = error.error_chain();
-                tracing::error!(feed, error, "no events were appended; trying again");
+                tracing::error!(
+                    feed,
+                    error,
+                    "the feed cannot append its events and will retry"
+                );
                 failed.advance()
             }
         }

@@ -345,7 +345,10 @@ impl Stream<'_> {
         if !is_transactional {
             // It belongs to no transaction, so it would also be delivered if its sender rolled back.
             let feed = feed.name.as_str();
-            tracing::error!(feed, "a message that is not transactional is not an event");
+            tracing::error!(
+                feed,
+                "a message that is not transactional is ignored: its sender may roll back"
+            );
             metrics::counter!(telemetry::FEED_SET_ASIDE, "feed" => feed.to_owned()).increment(1);
         }
         is_transactional

@@ -51,8 +51,8 @@ impl Postgres {
             if moved > 0 {
                 tracing::error!(
                     events = moved,
-                    "events with ids that were already passed are written again and delivered: \
-                     some may be delivered twice"
+                    "events whose ids the relays had already passed are written again: some may \
+                     be delivered twice"
                 );
             }
             if is_all {

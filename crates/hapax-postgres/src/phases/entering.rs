@@ -85,7 +85,7 @@ async fn try_to_enter(
                 if failed.is_unknown && !*is_lost {
                     tracing::warn!(
                         error = failed.cause.error_chain(),
-                        "the result of an entry was lost: checking whether it happened"
+                        "the result of a claim was lost: checking whether it was committed"
                     );
                     *is_lost = true;
                     end = Instant::now() + wait;

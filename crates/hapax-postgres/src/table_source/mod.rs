@@ -195,7 +195,7 @@ impl Imported {
             tracing::warn!(
                 source,
                 index,
-                "no index leads to the rows that are not published: each batch looks for them"
+                "no index covers the rows that are not published: each batch scans the table"
             );
         }
         Ok(Self {

@@ -52,7 +52,11 @@ impl Imported {
             }
             Err(error) => {
                 let (source, error) = (&self.mover.name, error.error_chain());
-                tracing::error!(source, error, "no rows were moved; trying again");
+                tracing::error!(
+                    source,
+                    error,
+                    "the relay cannot move rows of the table source and will retry"
+                );
                 waits.failed.advance()
             }
         }

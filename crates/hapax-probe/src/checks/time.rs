@@ -112,7 +112,7 @@ async fn is_kept(
 fn ended(answer: &Answer, when: &str) -> Judgement {
     let status = answer.status;
     if answer.is_success() {
-        Judgement::note(format!("{when} the request is executed anew ({status})"))
+        Judgement::note(format!("{when} the request is executed again ({status})"))
     } else if is_gone(answer) {
         Judgement::note(format!("{when} the request is refused as gone ({status})"))
     } else if (400..500).contains(&status) {
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn an_expired_key_is_new_or_gone() {
-        check(201, "{}", Verdict::Note, "executed anew");
+        check(201, "{}", Verdict::Note, "executed again");
         check(410, "", Verdict::Note, "gone");
         check(
             422,

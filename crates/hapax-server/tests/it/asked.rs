@@ -349,7 +349,7 @@ async fn keys_and_messages_are_looked_at_by_verbs(on: Store) {
         );
     };
     says("sagas", "2 of the sagas checkout need attention");
-    says("stalled", "every destination moves");
+    says("stalled", "no destination is stalled");
 }
 
 async fn check_list_of_keys(served: &Served) {

@@ -144,7 +144,7 @@ async fn a_slot_that_is_dropped_is_reported_until_its_gap_is_accepted() {
         client.batch_execute(drop_it).await.is_ok()
     })
     .await;
-    let gap = "changes may be missing, and nothing is read: see `hapax feeds accept-gap`";
+    let gap = "changes may be missing, so the feed has stopped: see `hapax feeds accept-gap`";
     let logged = relay.logged(gap).await;
     assert_eq!(logged["level"], "ERROR");
     let metrics = relay.get("/metrics").await.text();
@@ -197,7 +197,7 @@ async fn a_feed_that_always_fails_is_never_up() {
     let lock = "BEGIN; LOCK TABLE hapax.outbox_event IN SHARE MODE";
     locker.batch_execute(lock).await.unwrap();
     insert(&client, 1).await;
-    let failed = "no events were appended; trying again";
+    let failed = "the feed cannot append its events and will retry";
     relay.logged(failed).await;
     for _ in 0..50 {
         let metrics = relay.get("/metrics").await.text();
@@ -424,7 +424,7 @@ async fn a_table_that_is_renamed_is_reported_until_its_new_name_is_described() {
         INSERT INTO letters (topic, payload) VALUES ('order.created', '1')";
     client.batch_execute(rename).await.unwrap();
     let logged = relay
-        .logged("the source cannot be read; trying again")
+        .logged("the feed cannot read its source and will retry")
         .await;
     assert_eq!(logged["level"], "ERROR");
     let error = logged["fields"]["error"].as_str().unwrap();

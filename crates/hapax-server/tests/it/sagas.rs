@@ -292,15 +292,15 @@ async fn the_doctor_tells_of_sagas_that_stand_still<S: TestStore>() {
             "{findings:#}"
         );
     };
-    says("ok", "none needs attention");
+    says("ok", "no saga needs attention");
     stage.asking("s1", Far::Silent).await;
     says("warning", "1 of the sagas checkout need attention");
     stage.decide("s1", &["close"]).ended(0);
     // A saga that is due is not reported in the first minute.
     stage.start(Far::Doing, "s2").await;
-    says("ok", "none needs attention");
+    says("ok", "no saga needs attention");
     stage.set("s2", |past, _| format!("wake_at = {past}")).await;
-    says("warning", "1 of the sagas checkout version 1 are due");
+    says("warning", "1 of the sagas checkout version 1 have been due");
 }
 
 /// A store that the tests open for a while.

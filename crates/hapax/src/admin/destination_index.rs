@@ -247,7 +247,7 @@ impl DestinationIndex {
         }
         Err(AdminError::conflict(format!(
             "destination {name} is declared neither in the database nor in this configuration, so \
-             nobody knows whose events it takes: give the configuration of its relay"
+             the events that it receives are not known: use the configuration of its relay"
         )))
     }
 

@@ -278,7 +278,7 @@ impl fmt::Display for Cause {
             Self::Declined { error, .. } => {
                 write!(f, "the receiver declines them{}", said(error))
             }
-            Self::NeedsAttention => write!(f, "they need a person's decision"),
+            Self::NeedsAttention => write!(f, "they need the decision of an operator"),
             Self::NobodyKnows => write!(f, "due, but no running worker knows their version"),
             Self::HeldBack { holder } => {
                 write!(f, "{holder} has written rows and has not committed")

@@ -79,7 +79,10 @@ impl OperatorChanges {
             Ok(changes) => changes,
             Err(error) => {
                 let error = error.error_chain();
-                tracing::warn!(error, "what operators have set cannot be read");
+                tracing::warn!(
+                    error,
+                    "changes by operators cannot be read and have no effect yet"
+                );
                 return false;
             }
         };

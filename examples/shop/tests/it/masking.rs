@@ -276,7 +276,7 @@ fn check(place: &str, text: &str) {
 fn check_that_it_spoke(log: &str) {
     for word in [
         r#""to_state":"stopped""#,
-        "something panicked",
+        "a thread panicked",
         "the handler panicked",
         "idempotency.key_hash",
         r#""correlation_id":"#,

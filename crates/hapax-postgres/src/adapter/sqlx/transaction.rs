@@ -202,7 +202,10 @@ impl Transaction for SqlxTx {
         let open = timeout(ROLLBACK, require_open(&mut tx)).await;
         match open {
             Ok(Err(error @ StoreError::EndedByHandler)) => {
-                tracing::error!(error = error.error_chain(), "nothing was rolled back");
+                tracing::error!(
+                    error = error.error_chain(),
+                    "the handler has ended its transaction, which cannot be rolled back"
+                );
                 roll_back(tx).await;
             }
             // A statement of the handler has failed. It is not known here why.

@@ -33,7 +33,7 @@ fn of_settings(found: &check::Finding) -> Finding {
     match found.severity {
         Severity::Warning => {
             let object = &found.object;
-            let remedy = format!("correct {object}, unless it is meant; see `hapax gateway check`");
+            let remedy = format!("correct {object}, unless intended; see `hapax gateway check`");
             Finding::warning(CHECK, text(found), remedy)
         }
         Severity::Note => Finding::note(CHECK, text(found), ""),
@@ -41,8 +41,8 @@ fn of_settings(found: &check::Finding) -> Finding {
 }
 
 fn of_instance(found: &check::Finding) -> Finding {
-    let remedy =
-        "the gateway avoids it meanwhile; check the address, and the route from this machine";
+    let remedy = "check the address, and the route from this machine; the gateway avoids the \
+                  instance until it can be reached";
     Finding::warning(CHECK, text(found), remedy)
 }
 

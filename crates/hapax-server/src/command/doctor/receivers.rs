@@ -81,7 +81,7 @@ async fn check_connections(name: &str, spec: &Spec) -> Finding {
     }
     if let Some(blocked) = build::blocked(spec, &environment::clock()) {
         let found = format!("{name}: nothing will be sent: {blocked}");
-        let remedy = format!("add the network to allow in [destinations.{name}], if it is meant");
+        let remedy = format!("if intended, add the network to allow in [destinations.{name}]");
         return Finding::error(CHECK, found, remedy);
     }
     if spec.paused {
@@ -97,15 +97,15 @@ async fn check_connections(name: &str, spec: &Spec) -> Finding {
                     failed.map_or_else(|error| error.to_string(), |_| String::new())
                 });
                 let found = format!("{name} ({kind}): {host}:{port} cannot be reached: {why}");
-                let remedy =
-                    "events wait meanwhile; check the address, and the route from this machine";
+                let remedy = "check the address, and the route from this machine; events wait \
+                              until it can be reached";
                 return Finding::warning(CHECK, found, remedy);
             }
         }
     }
     if let Some(why) = without_tls(&spec.sink).await {
-        let remedy = "events wait meanwhile; check the URL, and ca if the certificate is from a \
-                      private authority";
+        let remedy = "check the URL, and ca if the certificate is from a private authority; \
+                      events wait until TLS works";
         return Finding::warning(CHECK, format!("{name} ({kind}): {why}"), remedy);
     }
     let reached = if reached.is_empty() {

@@ -69,7 +69,7 @@ fn modes(path: &Path) -> Vec<Finding> {
         }
     }
     if findings.is_empty() {
-        findings.push(Finding::ok("file", "only its owner may read it"));
+        findings.push(Finding::ok("file", "only its owner may read the file"));
     }
     findings
 }
@@ -78,14 +78,14 @@ fn modes(path: &Path) -> Vec<Finding> {
 fn owner(path: &Path) -> Finding {
     let remedy = "start the service that uses it, or `hapax relay`";
     if !hapax_sqlite::is_held(path) {
-        let found = "no process has the file open as its store: nothing delivers its events";
+        let found = "no process has the file open as its store: its events are not delivered";
         return Finding::note("lock", found, remedy);
     }
     if hapax_sqlite::has_relay(path) {
         return Finding::ok("lock", "a process has the file open and runs its relay");
     }
-    let found = "a process has the file open as its store, and runs no relay: nothing delivers its \
-                 events";
+    let found = "a process has the file open as its store, and runs no relay: its events are not \
+                 delivered";
     Finding::note("lock", found, "start the relay of the service")
 }
 

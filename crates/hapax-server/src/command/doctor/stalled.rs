@@ -17,8 +17,8 @@ pub(super) async fn check(context: &Context) -> Vec<Finding> {
             let stalled = all.iter().filter_map(finding);
             let mut findings: Vec<Finding> = stalled.collect();
             for (check, fine) in [
-                ("stalled", "every destination moves"),
-                ("sagas", "none needs attention or is overdue"),
+                ("stalled", "no destination is stalled"),
+                ("sagas", "no saga needs attention or is overdue"),
             ] {
                 if !findings.iter().any(|finding| finding.check == check) {
                     findings.push(Finding::ok(check, fine));
@@ -28,7 +28,7 @@ pub(super) async fn check(context: &Context) -> Vec<Finding> {
         }
         Err(error) => {
             let problem = environment::error_chain(&error);
-            let remedy = "look into the server's log; then run `hapax doctor` again";
+            let remedy = "on PostgreSQL, read the log of the server; then run `hapax doctor` again";
             vec![Finding::error("stalled", problem, remedy)]
         }
     }
@@ -52,18 +52,21 @@ fn finding(stalled: &Stalled) -> Option<Finding> {
         Cause::Disabled { .. } => {
             "the receiver responded with 410: correct the destination and resume it, or remove it"
         }
-        Cause::Unowned { .. } => "start a relay that knows the destination",
+        Cause::Unowned { .. } => "start a relay that is configured for the destination",
         Cause::OwnerSilent { .. } => {
-            "another relay takes it over if it knows the destination: look at that node"
+            "check whether this node runs; another relay that is configured for the destination \
+             takes it over"
         }
         Cause::BehindDeadLetter { .. } => {
-            "hapax dead-letters show its position, then replay or discard it"
+            "run `hapax dead-letters show`, then replay or discard the dead letter"
         }
         Cause::Declined { .. } => {
-            "have a queue or a stream take these events, or leave their type out of the \
-             destination's `events`; then hapax dead-letters list"
+            "bind a queue or a stream that accepts these events, or remove their type from the \
+             destination's `events`; then run `hapax dead-letters list`"
         }
-        Cause::NotSettling => "look at its relay's log and at hapax_relay_breaker_open",
+        Cause::NotSettling => {
+            "read the log of its relay, and check the metric hapax_relay_breaker_open"
+        }
         Cause::Paused { .. } => return Some(Finding::note("stalled", found, "")),
         Cause::WaitsForRetry { next_at, .. } => {
             let found = format!("{found}, until {next_at}");
@@ -79,13 +82,14 @@ fn sagas(name: &str, version: u32, cause: &Cause, count: u64) -> Finding {
     if *cause == Cause::NeedsAttention {
         let found = format!("{count} of the sagas {name} need attention (version {version})");
         let remedy = format!(
-            "hapax sagas list --state needs_attention --name {name}, and decide about each: \
-             hapax sagas decide"
+            "list them with `hapax sagas list --state needs_attention --name {name}`, then run \
+             `hapax sagas decide` for each"
         );
         return Finding::warning("sagas", found, remedy);
     }
-    let found =
-        format!("{count} of the sagas {name} version {version} are due for more than a minute");
-    let remedy = "start a service whose runner knows this kind and this version";
+    let found = format!(
+        "{count} of the sagas {name} version {version} have been due for more than a minute"
+    );
+    let remedy = "start a service whose saga runner has this kind and this version";
     Finding::warning("sagas", found, remedy)
 }

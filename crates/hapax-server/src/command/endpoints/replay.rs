@@ -82,7 +82,7 @@ pub(super) async fn missing(cx: &CommandContext, args: ReplayMissing) -> Result<
     let Which { id, tenant } = &args.which;
     let is_dry_run = args.dry_run;
     if !is_dry_run {
-        let question = format!("Send endpoint {id} what it never got?");
+        let question = format!("Send the missing events to endpoint {id}?");
         cx.confirm(args.consent, &question)?;
     }
     let mut ask = EndpointReplayMissing {

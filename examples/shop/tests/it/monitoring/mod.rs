@@ -61,7 +61,7 @@ const UNSEEN: [(&str, &str); 17] = [
 /// Alerts that the load causes, and whether they fire at once or are pending.
 const RAISED: [(&str, &str); 5] = [
     ("HapaxDeadLetters", "firing"),
-    ("HapaxClientBudgetSpent", "firing"),
+    ("HapaxClientBudgetExhausted", "firing"),
     ("HapaxConflicts", "pending"),
     ("HapaxDeliveriesFail", "pending"),
     ("HapaxBreakerOpen", "pending"),

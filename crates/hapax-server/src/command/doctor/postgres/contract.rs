@@ -43,7 +43,7 @@ pub(super) async fn check(client: &Client) -> Result<Vec<Finding>, QueryError> {
 /// The version of the database, compared with that of this program.
 fn spoken(version: i32) -> Finding {
     let found = format!(
-        "the database speaks version {version} of the SQL contract; this program expects version \
+        "the database has version {version} of the SQL contract; this program expects version \
          {CONTRACT_VERSION}"
     );
     match version.cmp(&CONTRACT_VERSION) {
@@ -71,7 +71,7 @@ fn caller(row: &SimpleQueryRow, version: i32) -> Finding {
     {
         return Finding::ok("callers", found);
     }
-    let found = format!("{found}, but the database speaks version {version}");
+    let found = format!("{found}, but the database has version {version}");
     let remedy =
         "run `hapax migrate` with a version of hapax that has this version of the contract";
     Finding::error("callers", found, remedy)

@@ -43,7 +43,7 @@ pub(super) async fn check(
     let ran = run_checks(context, &settings, &client, open_max, &mut findings).await;
     let is_usable = ran.unwrap_or_else(|error| {
         let error_chain = environment::error_chain(&error);
-        let remedy = "look into the server's log; then run `hapax doctor` again";
+        let remedy = "read the log of the database server; then run `hapax doctor` again";
         findings.push(Finding::error("questions", error_chain, remedy));
         false
     });

@@ -24,18 +24,18 @@ pub(super) async fn check(client: &Client, settings: &Settings) -> Result<Findin
     Ok(match (is_pooled, settings.pooled) {
         (true, true) => Finding::ok(
             "pooler",
-            "a transaction-mode pooler, as [database] pooled says",
+            "a pooler in transaction mode, as [database] pooled says",
         ),
         (true, false) => {
-            let found = "the database is behind a pooler in transaction mode";
+            let found = "connections go through a pooler in transaction mode";
             Finding::error("pooler", found, "set [database] pooled = true")
         }
         (false, true) => {
-            let found = "[database] pooled is true, and no pooler shows";
-            let remedy = "set it to false where there is none: statements are then prepared once";
+            let found = "[database] pooled is true, but no pooler was detected";
+            let remedy = "if there is none, set it to false: statements are then prepared once";
             Finding::note("pooler", found, remedy)
         }
-        (false, false) => Finding::ok("pooler", "none in transaction mode shows"),
+        (false, false) => Finding::ok("pooler", "no pooler in transaction mode was detected"),
     })
 }
 

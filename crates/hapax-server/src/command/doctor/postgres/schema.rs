@@ -82,7 +82,7 @@ async fn sequences(client: &Client) -> Result<Vec<Finding>, QueryError> {
         let [name, drawn, highest] = [0, 1, 2].map(|column| row.get(column).unwrap_or_default());
         let mut found = format!("the sequence {name} is at {drawn}, but {highest} was used");
         if name == "hapax.outbox_event_id" {
-            found += ": events that are committed now are passed over until it is raised";
+            found += ": relays skip events that are committed now, until it is raised";
         }
         findings.push(Finding::error("sequence", found, remedy));
     }
@@ -108,8 +108,8 @@ async fn history(client: &Client) -> Result<Option<Finding>, QueryError> {
         "the checkpoints of {} were read in another database, on another server or timeline",
         partitions.join(", ")
     );
-    let remedy = "nothing, if a backup was restored or a standby was promoted: the relay starts again \
-                  at these checkpoints, and what it delivered since they were written arrives again";
+    let remedy = "no action is needed if a backup was restored or a standby was promoted: the \
+                  relay continues from these checkpoints, and delivers later events again";
     Ok((!partitions.is_empty()).then(|| Finding::warning("history", found, remedy)))
 }
 
@@ -154,8 +154,8 @@ async fn version(context: &Context, settings: &Settings) -> Finding {
                 OpenError::Schema {
                     source: SchemaError::Changed { .. },
                 } => "a migration was edited: compare `hapax migrate --print` with the tables",
-                _ if context.config.database.pooled => "look into the pooler's log",
-                _ => "look into the server's log",
+                _ if context.config.database.pooled => "read the log of the pooler",
+                _ => "read the log of the database server",
             };
             Finding::error("schema", error_chain(&error), remedy)
         }

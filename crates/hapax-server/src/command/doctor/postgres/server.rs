@@ -105,8 +105,8 @@ pub(super) async fn room(
         reason = "it is compared with a count of this size"
     )]
     if number(2).is_some_and(|age| age > WRAP_WARN as f64) {
-        let found = "transaction numbers are about to run out: then the database takes no writes";
-        let remedy = "end what pins old rows (see sessions), then VACUUM the database";
+        let found = "transaction ids are about to run out: the database then refuses all writes";
+        let remedy = "end the sessions that keep old rows (see sessions), then run VACUUM";
         findings.push(Finding::error("wraparound", found, remedy));
     }
     Ok(findings)

@@ -50,26 +50,28 @@ pub(super) async fn check(client: &Client, open_max: Duration) -> Result<Vec<Fin
     }
     for row in rows(client, OLD).await? {
         let [id, name, age] = columns(&row);
-        let found = format!("session {id} ({name}) has pinned old rows for {age} s");
-        let remedy = format!("let it end, or end it: SELECT pg_terminate_backend({id})");
+        let found = format!("session {id} ({name}) has kept old rows from removal for {age} s");
+        let remedy = format!("wait until it ends, or run SELECT pg_terminate_backend({id})");
         findings.push(Finding::warning("sessions", found, remedy));
     }
     for row in rows(client, &older(PREPARED)).await? {
         let [name, owner, age] = columns(&row);
         let found = format!(
-            "transaction {name} of {owner} was prepared {age} s ago and is open: its events are not committed"
+            "transaction {name} of {owner} was prepared {age} s ago and has not ended: its events \
+             are not committed"
         );
         let remedy = format!("COMMIT PREPARED {name}, or ROLLBACK PREPARED {name}");
         findings.push(Finding::warning("prepared", found, remedy));
     }
     for row in rows(client, SLOTS).await? {
         let [name, _, age] = columns(&row);
-        let found = format!("replication slot {name} is not read and pins {age} transactions");
+        let found =
+            format!("replication slot {name} is not read and keeps rows of {age} transactions");
         let remedy = format!("start its reader, or SELECT pg_drop_replication_slot('{name}')");
         findings.push(Finding::warning("slots", found, remedy));
     }
     if findings.is_empty() {
-        findings.push(Finding::ok("sessions", "no session blocks others"));
+        findings.push(Finding::ok("sessions", "no session is open for too long"));
     }
     if !rows(client, BOUNDED).await?.is_empty() {
         let found =

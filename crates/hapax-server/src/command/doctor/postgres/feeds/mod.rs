@@ -39,7 +39,7 @@ pub(super) async fn check(
                     findings.extend(found);
                     continue;
                 }
-                Err(why) => (error_chain(&why), "look into the log of the source"),
+                Err(why) => (error_chain(&why), "read the log of the source"),
             },
             Err(why) => {
                 let remedy = "check the URL of the source, and pg_hba.conf on its server";
@@ -68,7 +68,8 @@ async fn recorded(context: &Context, client: &Client) -> Result<Vec<Finding>, Qu
         let (name, slot, gap) = (column(0), column(1), column(2));
         if !context.config.feeds.contains_key(name) {
             let found = format!(
-                "{name}: the feed is not configured here; if it was removed, its slot {slot} keeps log"
+                "{name}: the feed is not configured here; if it was removed, its slot {slot} \
+                 still retains log"
             );
             let remedy = format!(
                 "at the source: SELECT pg_drop_replication_slot({}); here: DELETE FROM hapax.feed \
@@ -84,7 +85,7 @@ async fn recorded(context: &Context, client: &Client) -> Result<Vec<Finding>, Qu
             );
             findings.push(error(
                 name,
-                format!("the feed stops at a gap: {gap}"),
+                format!("the feed has stopped at a gap: {gap}"),
                 remedy,
             ));
         }
@@ -109,7 +110,7 @@ async fn source_of(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Findi
     }
     if first_text(client, MAY).await? == "f" {
         let remedy = "as a superuser: ALTER ROLE ... REPLICATION";
-        findings.push(error(name, "the role may not replicate", remedy));
+        findings.push(error(name, "the role lacks REPLICATION", remedy));
     }
     findings.extend(slot(client, name, feed).await?);
     findings.extend(publication(client, name, feed).await?);
@@ -119,7 +120,7 @@ async fn source_of(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Findi
     }
     if first_text(client, "SHOW max_slot_wal_keep_size").await? == "-1" {
         let found = format!(
-            "{name}: max_slot_wal_keep_size is -1: a feed that stands still fills the disk"
+            "{name}: max_slot_wal_keep_size is -1: if the feed stops, its log fills the disk"
         );
         let remedy = "set a limit that leaves room on the disk; beyond it the feed reports a gap";
         findings.push(Finding::note(CHECK, found, remedy));
@@ -138,8 +139,8 @@ async fn slot(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Finding>, 
     );
     let found = rows(client, &find).await?;
     let Some(row) = found.first() else {
-        let remedy = "nothing before the first start of the feed, which creates it; afterwards, the \
-                      feed reports a gap";
+        let remedy = "no action is needed before the first start of the feed, which creates the \
+                      slot; later, the feed reports a gap";
         return Ok(vec![warning(
             name,
             format!("there is no slot {slot}"),
@@ -164,8 +165,8 @@ async fn slot(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Finding>, 
     let retained = row.get(1).and_then(|bytes| bytes.parse::<i64>().ok());
     if let Some(retained) = retained.filter(|bytes| *bytes > RETAINED_WARN) {
         let found = format!("slot {slot} retains {} MiB of log", retained >> 20);
-        let remedy = "look whether the feed runs (hapax_feed_up), and for transactions that are open \
-                      for long";
+        let remedy = "check whether the feed runs (hapax_feed_up), and whether transactions have \
+                      been open for long";
         findings.push(warning(name, found, remedy));
     }
     // Before PostgreSQL 17 there is no such column.

@@ -137,8 +137,8 @@ fn absent(name: &str, of_table: &str, identities: &Identities, reads: bool) -> V
         findings.push(failing(found, remedy));
     } else if identities.own.is_absent() && reads {
         let found = format!(
-            "table {of_table} has no replica identity: no column of a delete is sent, whatever the \
-             identities of its partitions are"
+            "table {of_table} has no replica identity: no column of a delete is sent, also if its \
+             partitions have one"
         );
         let remedy = format!(
             "ALTER TABLE {of_table} REPLICA IDENTITY FULL, or add a primary key that is not deferrable"
@@ -163,8 +163,8 @@ fn absent(name: &str, of_table: &str, identities: &Identities, reads: bool) -> V
 
 /// Reports the columns that the feed reads and that are not sent.
 fn missing(name: &str, of_table: &str, table: &FeedTable, identities: &Identities) -> Vec<Finding> {
-    let delete = "deletes are set aside, and are no events";
-    let update = "an update that leaves a long value unchanged is set aside, and is no event";
+    let delete = "deletes are set aside and do not become events";
+    let update = "an update that leaves a long value unchanged is set aside";
     let all: BTreeSet<&str> = read(table).collect();
     let may_be_long: BTreeSet<&str> = long(table).collect();
     let mut findings = Vec::new();
@@ -240,8 +240,8 @@ fn missing_in_partitions(
 /// The remedy for a partition, and for all others.
 fn of_each(first: &str, of_table: &str) -> String {
     format!(
-        "ALTER TABLE {first} REPLICA IDENTITY FULL, and so for each partition, also for each new one: \
-         a partition does not inherit the identity of {of_table}"
+        "ALTER TABLE {first} REPLICA IDENTITY FULL, and the same for each other and each new \
+         partition: a partition does not inherit the identity of {of_table}"
     )
 }
 
