@@ -219,13 +219,8 @@ fn refuse_sender(
     if let Some(refused) = refuse_remote(console, headers) {
         return Some(refused);
     }
-<<<<<<< HEAD
     if !is_same_origin(headers) {
-        tracing::warn!(path = page_request.path, "a form came from another site");
-=======
-    if !is_own(headers) {
         tracing::warn!(path = page_request.path, "refused a form of another site");
->>>>>>> h-alerts
         let why = "The form was not sent by a page of this console.";
         return Some(refuse(StatusCode::FORBIDDEN, "Cross-site request", why));
     }

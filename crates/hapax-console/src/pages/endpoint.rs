@@ -335,13 +335,8 @@ fn actions(console: &Console, view: &EndpointView) -> Element {
     el("p")
         .class("acts")
         .add(tests.then(|| button("test-endpoint", "Send a test event")))
-<<<<<<< HEAD
         .add((view.health.failed > 0).then(|| button("replay-endpoint", "Send failed again")))
-        .add(button("replay-missing", "Send what it never got"))
-=======
-        .add((look.health.failed > 0).then(|| button("replay-endpoint", "Send failed again")))
         .add(button("replay-missing", "Send missing events"))
->>>>>>> h-alerts
         .add(trial)
         .add(switch)
 }

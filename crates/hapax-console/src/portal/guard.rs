@@ -141,13 +141,8 @@ fn may_act(portal: &Portal, page_request: &PortalRequest, headers: &HeaderMap) -
     let Some(claims) = page_request.session() else {
         return Some(refusal::no_session());
     };
-<<<<<<< HEAD
     if !is_same_origin(headers) && !is_at(headers, portal.0.links.url()) {
-        tracing::warn!(path = page_request.path, "a form came from another site");
-=======
-    if !is_own(headers) && !is_at(headers, portal.0.links.url()) {
         tracing::warn!(path = page_request.path, "refused a form of another site");
->>>>>>> h-alerts
         return Some(refusal::cross_site());
     }
     if !claims.may_write() {
