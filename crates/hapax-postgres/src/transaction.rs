@@ -25,7 +25,7 @@ use tokio_postgres::{Row, types::ToSql};
 
 use crate::{
     claim::try_hold,
-    commit::Ending,
+    commit::CommitPipeline,
     commit_recovery::{self, IfAbsent},
     connection::Link,
     ending_keyword::ending_keyword,
@@ -224,7 +224,7 @@ impl Tx {
         let claims = self.pipelined.is_some();
         let asked = match self.pipelined.take() {
             None => self.session.run(ask).await.map_err(StoreError::from),
-            Some((claim, on_claimed)) => self.ride(claim, on_claimed, ask).await,
+            Some((claim, on_claimed)) => self.pipeline_claim(claim, on_claimed, ask).await,
         };
         let error = match asked {
             Ok(response) => {
@@ -246,7 +246,7 @@ impl Tx {
     /// Opens the transaction, claims the key and runs the first statement in one pipeline.
     ///
     /// The result of the statement is returned only if the key was free.
-    async fn ride<R>(
+    async fn pipeline_claim<R>(
         &mut self,
         claim: Claim,
         on_claimed: OnClaimed,
@@ -348,10 +348,10 @@ impl Tx {
         let processed = self.accepted.take_new();
         let (held, phase) = (self.held.as_ref(), self.phase.as_ref());
         let time = self.store.time();
-        let ending = Ending::of(held, phase, stored.as_ref(), &events, &processed, time)
+        let pipeline = CommitPipeline::of(held, phase, stored.as_ref(), &events, &processed, time)
             .accepting(self.at_commit.as_ref());
         let failpoints = &self.store.settings().failpoints;
-        let failed = match ending.pipeline(&mut self.session, failpoints).await {
+        let failed = match pipeline.send(&mut self.session, failpoints).await {
             Ok(()) => {
                 self.session.end();
                 self.accepted.committed();

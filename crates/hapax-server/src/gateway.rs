@@ -15,7 +15,7 @@ use hapax_gateway::{
 };
 use hapax_otlp::Exporting;
 use hapax_runtime::{
-    shutdown::{Asked, Signals},
+    shutdown::{SignalRequest, Signals},
     telemetry,
 };
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -189,9 +189,9 @@ async fn until_signal<S: Phases>(
     signals: &mut Signals,
 ) -> &'static str {
     loop {
-        match signals.heard().await {
-            Asked::Stop(signal) => return signal,
-            Asked::Reload => match reload(context, gateway) {
+        match signals.received().await {
+            SignalRequest::Stop(signal) => return signal,
+            SignalRequest::Reload => match reload(context, gateway) {
                 Ok(()) => tracing::info!("configuration reloaded"),
                 Err(error) => tracing::error!(
                     error,

@@ -28,7 +28,7 @@ use hapax_console::{
 use hapax_otlp::{Exporter, Exporting};
 use hapax_postgres::{Feeder, Imported};
 use hapax_runtime::{
-    shutdown::{Asked, Signals},
+    shutdown::{SignalRequest, Signals},
     telemetry,
 };
 use hapax_sinks::endpoints::Keys;
@@ -277,9 +277,9 @@ impl Served<'_> {
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                asked = signals.heard() => match asked {
-                    Asked::Stop(signal) => return signal,
-                    Asked::Reload => {
+                asked = signals.received() => match asked {
+                    SignalRequest::Stop(signal) => return signal,
+                    SignalRequest::Reload => {
                         if let Some(now) = reread(context, &mut self.destination_set) {
                             self.declared.send_replace(now);
                             self.update();

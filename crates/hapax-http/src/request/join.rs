@@ -46,7 +46,7 @@ pub(super) async fn join<K: Keys>(
     let end = deadline.map_or(end, |deadline| deadline.min(end));
     let (leader, is_first) = loop {
         let arrived = Instant::now();
-        match operation.idempotency.flights().join(scope, fingerprint) {
+        match operation.idempotency.single_flight().join(scope, fingerprint) {
             Join::Leader(leader) => break (leader, true),
             Join::Mismatch => return Err(KeyStatus::Mismatch),
             Join::Follower(follower) => match wait(operation, follower, end).await {

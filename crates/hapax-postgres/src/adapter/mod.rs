@@ -62,7 +62,7 @@ fn retention(claim: &Claim) -> f64 {
 }
 
 /// A row of `contract/claim`.
-struct Told {
+struct ClaimRow {
     outcome: String,
     status: Option<i32>,
     headers: Option<String>,
@@ -70,7 +70,7 @@ struct Told {
     fresh_for: Option<f64>,
 }
 
-impl Told {
+impl ClaimRow {
     fn read(self) -> Result<ClaimOutcome<()>, StoreError> {
         Ok(ClaimOutcome::Taken(match self.outcome.as_str() {
             "open" => return Ok(ClaimOutcome::Open(())),

@@ -40,7 +40,7 @@ const PROVEN: Duration = Duration::from_mins(1);
 const MICROS_TO_2000: i64 = 946_684_800_000_000;
 
 /// The source transaction that is being read.
-struct Open {
+struct SourceTransaction {
     commit_lsn: u64,
     committed_at: Timestamp,
     /// Whether it was appended before.
@@ -74,7 +74,7 @@ struct Stream<'a> {
     catalog: Option<Wire>,
     appender: Appender<'a>,
     tables: Tables<'a>,
-    open: Option<Open>,
+    open: Option<SourceTransaction>,
     /// Up to where everything was received.
     received: u64,
     /// Up to where everything is appended: what was recorded.
@@ -237,7 +237,7 @@ impl Stream<'_> {
                 committed_at,
             } => {
                 let micros = committed_at.saturating_add(MICROS_TO_2000);
-                self.open = Some(Open {
+                self.open = Some(SourceTransaction {
                     commit_lsn,
                     committed_at: Timestamp::from_millis(micros.div_euclid(1_000)),
                     is_old: commit_lsn < self.confirmed,

@@ -8,7 +8,7 @@ use hapax::{
 };
 
 use super::{
-    look::{Found, SCAN, shards},
+    look::{DecodedEvents, SCAN, shards},
     segment::{READ_PAST, next_start, oldest, rotation},
 };
 use crate::{
@@ -52,7 +52,7 @@ impl Postgres {
                 until: beyond,
             });
         }
-        let found = Found::of(found, limit, self.keyring())?;
+        let found = DecodedEvents::of(found, limit, self.keyring())?;
         let until = match (found.last, until) {
             (Some(last), _) if found.is_cut => last,
             (_, Some(until)) => until,

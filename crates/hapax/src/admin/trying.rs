@@ -39,7 +39,7 @@ pub(super) struct Trying {
 
 /// Whether an event matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct MatchResult {
     pub(super) matches: bool,
     /// Whether it does not match because its payload cannot be read.
     pub(super) is_unreadable: bool,
@@ -124,7 +124,7 @@ impl Trying {
     }
 }
 
-impl From<Applied<'_>> for Verdict {
+impl From<Applied<'_>> for MatchResult {
     fn from(applied: Applied<'_>) -> Self {
         let fails_at = match applied {
             Applied::Fails(place) => Some(place.to_owned()),

@@ -59,7 +59,7 @@ enum Kind {
 
 /// The place of a delivery in flight.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct InFlight {
     gate: Gate,
     endpoint: String,
     kind: Kind,
@@ -74,7 +74,7 @@ pub(super) struct Permit(Arc<Mutex<OwnedSemaphorePermit>>);
 #[derive(Debug)]
 pub(super) enum Entrance {
     /// It does.
-    Open(Place),
+    Open(InFlight),
     /// It is slow, failed last, or has no place left.
     Closed,
     /// The process has no place left.
@@ -114,7 +114,7 @@ impl Gate {
 
     /// A place for a first attempt of a process that has one; `None` if the endpoint is slow, failed
     /// last, or has no place left.
-    pub(super) fn enter_with(&self, endpoint: &str, permit: OwnedSemaphorePermit) -> Option<Place> {
+    pub(super) fn enter_with(&self, endpoint: &str, permit: OwnedSemaphorePermit) -> Option<InFlight> {
         let mut entries = self.entries();
         let is_open = entries.get(endpoint).is_none_or(|it| self.accepts(it));
         if is_open {
@@ -140,7 +140,7 @@ impl Gate {
     }
 
     /// A place for a claimed delivery; `None` if there is none left in the process.
-    pub(super) fn enter_retry(&self, endpoint: &str) -> Option<Place> {
+    pub(super) fn enter_retry(&self, endpoint: &str) -> Option<InFlight> {
         let permit = Arc::clone(&self.0.retries).try_acquire_owned().ok()?;
         self.entries()
             .entry(endpoint.to_owned())
@@ -149,8 +149,8 @@ impl Gate {
         Some(self.place(endpoint, Kind::Retry, permit))
     }
 
-    fn place(&self, endpoint: &str, kind: Kind, permit: OwnedSemaphorePermit) -> Place {
-        Place {
+    fn place(&self, endpoint: &str, kind: Kind, permit: OwnedSemaphorePermit) -> InFlight {
+        InFlight {
             gate: self.clone(),
             endpoint: endpoint.to_owned(),
             kind,
@@ -240,7 +240,7 @@ impl Gate {
     }
 }
 
-impl Place {
+impl InFlight {
     /// Its share in the bound of the process.
     pub(super) fn permit(&self) -> Permit {
         self.permit.clone()
@@ -253,7 +253,7 @@ impl Permit {
     }
 }
 
-impl Drop for Place {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.gate.left(&self.endpoint, self.kind);
     }
@@ -275,7 +275,7 @@ mod tests {
         })
     }
 
-    fn place(gate: &Gate, endpoint: &str) -> Place {
+    fn place(gate: &Gate, endpoint: &str) -> InFlight {
         match gate.enter_first(endpoint) {
             Entrance::Open(place) => place,
             other => panic!("{other:?}"),

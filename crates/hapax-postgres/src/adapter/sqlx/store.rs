@@ -29,7 +29,7 @@ use super::{
     transaction::{SqlxTx, refused, roll_back, roll_back_after},
 };
 use crate::{
-    claim::Turns,
+    claim::ClaimAttempts,
     error::{own_error, sqlx_error, unavailable},
     idempotency::{Held, KeyLock, OldRow, evaluate, parts},
     payload_lock::payload_lock,
@@ -145,7 +145,7 @@ impl Keys for SqlxStore {
 
     async fn claim(&self, mut claim: Claim) -> Result<ClaimOutcome<SqlxTx>, StoreError> {
         let draft = Draft::of(&mut claim);
-        let mut turns = Turns::of(&self.postgres);
+        let mut attempts = ClaimAttempts::of(&self.postgres);
         loop {
             match self.try_hold(&claim).await? {
                 Some(ClaimOutcome::Open((tx, row))) => {
@@ -156,7 +156,7 @@ impl Keys for SqlxStore {
                 Some(ClaimOutcome::Taken(taken)) => return Ok(ClaimOutcome::Taken(taken)),
                 None => {}
             }
-            if !turns.wait(&self.postgres).await {
+            if !attempts.wait(&self.postgres).await {
                 return Ok(ClaimOutcome::Taken(Taken::InProgress));
             }
         }

@@ -26,7 +26,7 @@ use tokio_postgres::error::SqlState;
 
 use super::{bound::bound, store::SqlxStore};
 use crate::{
-    commit::{Ending, Said, is_taken},
+    commit::{CommitPipeline, BoundStatement, is_taken},
     commit_recovery::{self, IfAbsent},
     error::{lost, own_error, sqlx_error, unavailable},
     idempotency::{Held, ResponseColumns, retention},
@@ -272,9 +272,9 @@ async fn finish(
     });
     let stored = stored.transpose()?;
     let time = postgres.time();
-    let ending = Ending::of(held, None, stored.as_ref(), events, processed, time);
+    let pipeline = CommitPipeline::of(held, None, stored.as_ref(), events, processed, time);
     let settings = postgres.settings();
-    let wrote = write(tx, settings, &ending, stored.is_some());
+    let wrote = write(tx, settings, &pipeline, stored.is_some());
     let wrote = timeout(settings.statement_max, wrote).await;
     wrote.unwrap_or(Err(StoreError::TimedOut))
 }
@@ -296,17 +296,17 @@ fn still_open(tx: &PgConnection) -> Result<(), StoreError> {
 async fn write(
     tx: &mut PgConnection,
     settings: &Settings,
-    ending: &Ending<'_>,
+    pipeline: &CommitPipeline<'_>,
     has_response: bool,
 ) -> Result<(), StoreError> {
-    let said = ending.said();
-    let is_unchecked = |(sql, _): &Said<'_>| *sql == query!("outbox/emit");
-    if said.first().is_none_or(is_unchecked) {
+    let statements = pipeline.statements();
+    let is_unchecked = |(sql, _): &BoundStatement<'_>| *sql == query!("outbox/emit");
+    if statements.first().is_none_or(is_unchecked) {
         // The COMMIT of a transaction in which a statement has failed is a rollback that reports
         // success, and outside of a transaction it does nothing. This fails in both cases.
         require_open(tx).await?;
     }
-    for (number, (sql, params)) in said.into_iter().enumerate() {
+    for (number, (sql, params)) in statements.into_iter().enumerate() {
         let wrote = bound(settings, sql, &params).execute(&mut *tx).await;
         wrote.map_err(|error| own_error(refused(error, has_response && number == 0)))?;
     }
