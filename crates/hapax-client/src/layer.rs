@@ -218,7 +218,7 @@ fn look<R, E>(came: &Came<R, E>, is_unsent: &IsUnsent<E>, shared: &Shared) -> (S
             let retry_after = retry::retry_after(header, shared.clock.now());
             let status = answer.status();
             let note = retry_after.map(|wait| format!("retry after {} s", wait.as_secs()));
-            let seen = Seen::Answer {
+            let seen = Seen::Response {
                 status,
                 retry_after,
                 is_stored: is_stored(answer.headers()),

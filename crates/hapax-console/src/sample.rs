@@ -49,7 +49,7 @@ const RATE: usize = 12;
 
 /// The current figures and the kept samples.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct LiveFigures {
     pub(crate) at: Timestamp,
     pub(crate) overview: Overview,
     pub(crate) stalled: Vec<Stalled>,
@@ -69,7 +69,7 @@ pub(crate) struct Look {
     pub(crate) long: Vec<Sample>,
 }
 
-impl Look {
+impl LiveFigures {
     /// The figures of a destination that a relay has opened.
     pub(crate) fn figures(&self, destination: &str) -> Option<&DestinationFigures> {
         let mut all = self.overview.destinations.iter();
@@ -110,7 +110,7 @@ pub(crate) struct Samples {
 
 #[derive(Default)]
 struct Kept {
-    look: Option<Arc<Look>>,
+    look: Option<Arc<LiveFigures>>,
     samples: VecDeque<Sample>,
     long: VecDeque<Sample>,
 }
@@ -126,7 +126,7 @@ impl Samples {
         &self,
         console: &Console,
         actor: &Actor,
-    ) -> Result<Arc<Look>, AdminError> {
+    ) -> Result<Arc<LiveFigures>, AdminError> {
         let tenant = actor.tenant();
         let turn = self.turn(tenant);
         let mut kept = turn.lock().await;
@@ -152,7 +152,7 @@ impl Samples {
         let requests = requests(&text);
         let growing = kept.growing(&endpoints.backlogs);
         kept.add(Sample::of(now, &overview, &endpoints, requests));
-        let look = Arc::new(Look {
+        let look = Arc::new(LiveFigures {
             at: now,
             overview,
             stalled,
@@ -169,7 +169,7 @@ impl Samples {
     }
 
     /// A sample of the last seconds, or a new one; `None` if the store does not answer in time.
-    pub(crate) async fn recent(&self, console: &Console, actor: &Actor) -> Option<Arc<Look>> {
+    pub(crate) async fn recent(&self, console: &Console, actor: &Actor) -> Option<Arc<LiveFigures>> {
         let turn = self.turn(actor.tenant());
         let look = turn.try_lock().ok().and_then(|kept| kept.look.clone());
         let now = console.0.clock.now();

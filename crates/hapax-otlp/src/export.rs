@@ -196,7 +196,7 @@ impl Exporter {
             Ok(Err(_)) | Err(_) => Bytes::new(),
         };
         if status.is_success() {
-            return Ok(answer::rejected(&said));
+            return Ok(response::rejected(&said));
         }
         Err(Failure {
             error_chain: format!("the collector responded with {status}"),

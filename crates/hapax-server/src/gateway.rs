@@ -23,7 +23,7 @@ use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
 use crate::{
     command::{Context, Failure},
-    config::{Config, Listen, Place, Wrong},
+    config::{Config, Listen, DatabaseLocation, Wrong},
     database::{self, RelayStore},
     environment,
     health::Health,
@@ -46,11 +46,11 @@ pub(crate) async fn run(context: Context) -> Result<(), Failure> {
     let bootstrap = Bootstrap::new(context).await?;
     let access = bootstrap.context.access()?;
     match bootstrap.context.config.database.place()? {
-        Place::Server(url) => {
+        DatabaseLocation::Server(url) => {
             let store = database::postgres::open(&access, &url).await?;
             Box::pin(serve_all(store, bootstrap)).await
         }
-        Place::File(path) => {
+        DatabaseLocation::File(path) => {
             let store = database::sqlite::open_store(&access, &path)?;
             Box::pin(serve_all(store, bootstrap)).await
         }

@@ -39,7 +39,7 @@ use crate::{
     admin::{self, AdminApi, Watch, keys_of},
     catalogue,
     command::{Context, Failure},
-    config::{Config, Listen, Place},
+    config::{Config, Listen, DatabaseLocation},
     database::{self, RelayStore},
     destination::{Spec, SpecError, build},
     destination_set::{Declared, DestinationSet},
@@ -103,11 +103,11 @@ pub(crate) async fn relay(context: Context) -> Result<(), Failure> {
     let context = &bootstrap.context;
     let access = context.access()?;
     match context.config.database.place()? {
-        Place::Server(url) => {
+        DatabaseLocation::Server(url) => {
             let store = database::postgres::open(&access, &url).await?;
             Box::pin(deliver(store, bootstrap)).await
         }
-        Place::File(path) => {
+        DatabaseLocation::File(path) => {
             let store = database::sqlite::open_store(&access, &path)?;
             Box::pin(deliver(store, bootstrap)).await
         }

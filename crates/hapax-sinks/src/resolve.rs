@@ -22,7 +22,7 @@ use tokio::{
 use crate::limits::{LOOKUP, LOOKUP_HOSTS, LOOKUP_LOST, LOOKUP_SLOW, LOOKUPS, LOOKUPS_SLOW};
 
 type Ask = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
-type Answer = Result<Arc<[IpAddr]>, LookupError>;
+type LookupResult = Result<Arc<[IpAddr]>, LookupError>;
 
 /// Resolves host names. Clones share their threads and the list of slow hosts.
 #[derive(Clone)]
@@ -31,11 +31,11 @@ pub struct Resolver(Arc<Inner>);
 struct Inner {
     ask: Box<Ask>,
     places: Arc<Semaphore>,
-    known: Mutex<Known>,
+    known: Mutex<Hosts>,
 }
 
 #[derive(Default)]
-struct Known {
+struct Hosts {
     hosts: HashMap<String, Host>,
     /// Slow lookups in progress.
     slow: usize,
@@ -53,7 +53,7 @@ struct Host {
 struct UnderWay {
     number: u64,
     since: Instant,
-    told: watch::Receiver<Option<Answer>>,
+    told: watch::Receiver<Option<LookupResult>>,
 }
 
 /// Why a host name was not resolved.
@@ -115,7 +115,7 @@ impl Resolver {
         if known.hosts.len() >= LOOKUP_HOSTS {
             known.hosts.retain(|_, host| host.under_way.is_some());
         }
-        let Known { hosts, slow, last } = &mut *known;
+        let Hosts { hosts, slow, last } = &mut *known;
         let entry = hosts.entry(host.to_owned()).or_default();
         if let Some(under_way) = &entry.under_way
             && under_way.since.elapsed() < LOOKUP_LOST
@@ -130,7 +130,7 @@ impl Resolver {
         }
         *last += 1;
         let (tell, told) = watch::channel(None);
-        let turn = Turn {
+        let turn = Lookup {
             inner: Arc::clone(&self.0),
             host: host.to_owned(),
             number: *last,
@@ -150,7 +150,7 @@ impl Resolver {
 }
 
 /// One lookup. Dropping it permits the next one of the host.
-struct Turn {
+struct Lookup {
     inner: Arc<Inner>,
     host: String,
     number: u64,
@@ -158,8 +158,8 @@ struct Turn {
     is_slow: bool,
 }
 
-impl Turn {
-    async fn take(mut self, tell: watch::Sender<Option<Answer>>) {
+impl Lookup {
+    async fn take(mut self, tell: watch::Sender<Option<LookupResult>>) {
         let mut outcome = tell.subscribe();
         let place = if self.is_slow {
             None
@@ -197,7 +197,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for Lookup {
     fn drop(&mut self) {
         let took = self.since.elapsed();
         let mut known = self.inner.known();
@@ -217,7 +217,7 @@ impl Drop for Turn {
 }
 
 impl Inner {
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, Hosts> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -31,7 +31,7 @@ use crate::{
     lock::{Lock, note_relay},
     merge::{Flushes, Merger},
     migrations::{self, Migration},
-    place::Place,
+    file_identity::FileIdentity,
     pool::Pool,
     query,
     running::Running,
@@ -81,7 +81,7 @@ impl Sqlite {
         let position = conn
             .query_row(query!("outbox/last"), [], |row| row.get(0))
             .map_err(|error| OpenError::of(settings.path.clone(), error))?;
-        let place = Place::of(settings.path.clone()).map_err(|error| OpenError::Unavailable {
+        let place = FileIdentity::of(settings.path.clone()).map_err(|error| OpenError::Unavailable {
             path: settings.path.clone(),
             source: error.into(),
         })?;

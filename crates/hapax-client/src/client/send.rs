@@ -14,7 +14,7 @@ use tracing::Instrument as _;
 
 use super::{
     Client, Request,
-    answer::{self, Answer, Fate, SendError, fate},
+    response::{self, Fate, Response, SendError, fate},
 };
 use crate::{
     attempt::Attempts,
@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Sends a request with all its retries.
-pub(super) async fn send(client: &Client, request: Request) -> Result<Answer, SendError> {
+pub(super) async fn send(client: &Client, request: Request) -> Result<Response, SendError> {
     let place = trace::place(&client.traces, &request.headers);
     let span = tracing::info_span!(
         "client.send",
@@ -85,7 +85,7 @@ async fn run(
     begun: Option<Begun>,
     intent: Option<Intent>,
     place: &Place,
-) -> Result<Answer, SendError> {
+) -> Result<Response, SendError> {
     let (started, destination) = (Instant::now(), request.destination.clone());
     let key = begun.as_ref().map(|begun| &begun.key);
     let mut operation = Operation::begin(&client.shared, destination, request.is_repeatable());
@@ -162,7 +162,7 @@ fn conclude(
     retry_after: Option<Duration>,
     stopped: Stopped,
     attempts: Attempts,
-) -> Result<Answer, SendError> {
+) -> Result<Response, SendError> {
     let is_resumed = begun.as_ref().is_some_and(|it| it.is_resumed);
     let key = begun.map(|it| it.key);
     match came {
@@ -170,7 +170,7 @@ fn conclude(
             status,
             headers,
             body: Some(body),
-        }) => Ok(Answer {
+        }) => Ok(Response {
             status,
             headers,
             body,
@@ -187,7 +187,7 @@ fn conclude(
             attempts,
             max: client.received_bytes_max,
         }),
-        Err(Missing { source, .. }) => Err(SendError::NoAnswer {
+        Err(Missing { source, .. }) => Err(SendError::NoResponse {
             key,
             stopped,
             attempts,
@@ -216,13 +216,13 @@ fn look(came: &Result<Came, Missing>, now: hapax::Timestamp) -> (Seen, Option<St
             let header = |name| came.headers.get(name)?.to_str().ok();
             let retry_after = retry::retry_after(header, now);
             let status = came.status;
-            let seen = Seen::Answer {
+            let seen = Seen::Response {
                 status,
                 retry_after,
                 is_stored: is_stored(&came.headers),
             };
             let code = came.body.as_ref();
-            let code = code.and_then(|body| answer::code(&came.headers, body));
+            let code = code.and_then(|body| response::code(&came.headers, body));
             let note = match (&came.body, retry_after) {
                 (None, _) => "the response is too long".to_owned(),
                 (_, Some(wait)) => format!("retry after {} s", wait.as_secs()),

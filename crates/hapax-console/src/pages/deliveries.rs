@@ -131,7 +131,7 @@ async fn rows(
     query: &mut ListQuery,
     states: Vec<DeliveryStatus>,
     kind: &Kind,
-) -> Result<(Html, bool), super::Trouble> {
+) -> Result<(Html, bool), super::ErrorPage> {
     let now = console.0.clock.now();
     let events = filter_of(query, now);
     if !query.is_right() {

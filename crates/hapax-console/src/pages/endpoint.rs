@@ -14,7 +14,7 @@ use hapax::{
     limits::ENDPOINT_BACKLOG_COUNTED,
 };
 
-use super::{ROWS, Shown, Trouble, endpoint_attempts, endpoints, overview::term};
+use super::{ROWS, Shown, ErrorPage, endpoint_attempts, endpoints, overview::term};
 use crate::{
     Console,
     fields::{path_of, url},
@@ -32,7 +32,7 @@ use crate::{
 const LATE_SECS: u64 = 60;
 
 /// The contents of the page of an endpoint.
-struct Look {
+struct EndpointView {
     endpoint: TenantEndpoint,
     health: EndpointHealth,
     waiting: Vec<WaitingDelivery>,
@@ -50,11 +50,11 @@ pub(crate) async fn show(
     let event = page_request.fields.get("event").map(str::parse::<EventId>);
     let event = event
         .transpose()
-        .map_err(|_| Trouble::wrong("The parameter event is not a UUID."))?;
+        .map_err(|_| ErrorPage::wrong("The parameter event is not a UUID."))?;
     let tenant = store.endpoint_tenant(actor, &id).await?;
     let endpoint = store.endpoint(actor, &tenant, &id).await?.endpoint;
     let since = endpoints::a_day_before(now);
-    let look = Look {
+    let look = EndpointView {
         health: store.endpoint_health(actor, &tenant, &id, since).await?,
         waiting: store.endpoint_waiting(actor, &tenant, &id, ROWS).await?,
         endpoint,
@@ -83,7 +83,7 @@ pub(crate) async fn show(
 fn whole(
     console: &Console,
     page_request: &PageRequest,
-    look: &Look,
+    look: &EndpointView,
     attempts: &List<EndpointDelivery>,
     failed: bool,
 ) -> Html {
@@ -115,7 +115,7 @@ fn whole(
     let next = attempts.next.as_deref();
     let pager = pager_of(&page, &fields, before, next, ["The newest", "Older"]);
     Html::default()
-        .add(el("p").class("because").add(why(&Standing::of(look))))
+        .add(el("p").class("because").add(why(&EndpointState::of(look))))
         .add(page_request.acts().then(|| acts(console, look)))
         .add(health(look))
         .add(links(look))
@@ -131,7 +131,7 @@ fn whole(
 /// The page about the delivery of one event.
 fn of_event(
     page_request: &PageRequest,
-    look: &Look,
+    look: &EndpointView,
     event: EventId,
     attempts: &[EndpointDelivery],
 ) -> Html {
@@ -174,12 +174,12 @@ fn of_event(
         .add(links)
 }
 
-fn page_of(look: &Look) -> String {
+fn page_of(look: &EndpointView) -> String {
     path_of("/console/endpoints", &look.endpoint.id)
 }
 
 /// The state of the endpoint, and the reasons for it.
-struct Standing<'a> {
+struct EndpointState<'a> {
     disabled: Option<(&'a str, Option<Timestamp>)>,
     /// When a relay probes it, if it is disabled.
     probe_at: Option<Timestamp>,
@@ -194,8 +194,8 @@ struct Standing<'a> {
     now: Timestamp,
 }
 
-impl<'a> Standing<'a> {
-    fn of(look: &'a Look) -> Self {
+impl<'a> EndpointState<'a> {
+    fn of(look: &'a EndpointView) -> Self {
         let endpoint = &look.endpoint;
         let reason = endpoint.disabled_reason.as_deref();
         Self {
@@ -216,7 +216,7 @@ impl<'a> Standing<'a> {
 }
 
 /// Why the endpoint does not move, or that nothing is wrong with it, in one sentence.
-fn why(it: &Standing<'_>) -> String {
+fn why(it: &EndpointState<'_>) -> String {
     let now = it.now;
     let waits = counted(it.waiting, "delivery waits", "deliveries wait");
     if let Some((reason, at)) = it.disabled {
@@ -279,7 +279,7 @@ fn probe(at: Option<Timestamp>, now: Timestamp) -> String {
     }
 }
 
-fn acts(console: &Console, look: &Look) -> Element {
+fn acts(console: &Console, look: &EndpointView) -> Element {
     let endpoint = &look.endpoint;
     let button = |act: &str, name: &str| {
         let fields = [
@@ -324,7 +324,7 @@ fn state(endpoint: &TenantEndpoint, now: Timestamp) -> Html {
     }
 }
 
-fn health(look: &Look) -> Element {
+fn health(look: &EndpointView) -> Element {
     let (endpoint, it, now) = (&look.endpoint, &look.health, look.now);
     let bounded = |count: u64| {
         let is_bound = count >= ENDPOINT_BACKLOG_COUNTED as u64;
@@ -346,7 +346,7 @@ fn health(look: &Look) -> Element {
     ])
 }
 
-fn links(look: &Look) -> Element {
+fn links(look: &EndpointView) -> Element {
     let (tenant, object) = (&look.endpoint.tenant, endpoint_object(&look.endpoint.id));
     let of_tenant = term(Qualifier::Tenant, tenant);
     let item =
@@ -367,7 +367,7 @@ fn links(look: &Look) -> Element {
 }
 
 /// The settings, without secrets.
-fn settings(console: &Console, look: &Look) -> Html {
+fn settings(console: &Console, look: &EndpointView) -> Html {
     let (it, now) = (&look.endpoint, look.now);
     let by = |by: &str, at| cell(format!("by {by} ")).add(time(at, now));
     let text = |text: &str| {
@@ -411,10 +411,10 @@ mod tests {
     use super::*;
 
     /// An enabled endpoint with this number of failures, and deliveries that are due in some seconds.
-    fn standing(failures: u32, due: &[i64], failed: u64) -> Standing<'static> {
+    fn standing(failures: u32, due: &[i64], failed: u64) -> EndpointState<'static> {
         let now = Timestamp::from_millis(1_000_000_000);
         let at = |seconds: &i64| Timestamp::from_millis(now.as_millis() + seconds * 1_000);
-        Standing {
+        EndpointState {
             disabled: None,
             probe_at: None,
             slowed: None,
@@ -447,7 +447,7 @@ mod tests {
         let late = why(&standing(0, &[-90], 0));
         assert!(late.contains("due for 1 min 30 s"), "{late}");
         assert!(late.contains("check that a relay"), "{late}");
-        let disabled = Standing {
+        let disabled = EndpointState {
             disabled: Some(("410", None)),
             ..standing(0, &[5], 0)
         };
@@ -458,7 +458,7 @@ mod tests {
         let now = disabled.now;
         let probed = |seconds: i64| {
             let probe_at = Some(Timestamp::from_millis(now.as_millis() + seconds * 1_000));
-            why(&Standing {
+            why(&EndpointState {
                 disabled: Some(("410", None)),
                 probe_at,
                 ..standing(0, &[5], 0)
@@ -470,7 +470,7 @@ mod tests {
             probed(300)
         );
         assert!(probed(-1).contains("A probe is due"), "{}", probed(-1));
-        let slowed = Standing {
+        let slowed = EndpointState {
             slowed: Some("5 attempts in a row have failed: status 503"),
             ..standing(5, &[8], 0)
         };

@@ -11,7 +11,7 @@ use hapax::{
 };
 
 use super::{
-    ROWS, Shown, Trouble,
+    ROWS, Shown, ErrorPage,
     list::Listing,
     query::{Known, ListQuery},
 };
@@ -105,7 +105,7 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
 pub(crate) async fn show(State(console): State<Console>, page_request: PageRequest) -> Shown {
     let fields = &page_request.fields;
     let (Some(operation), Some(key)) = (fields.get("operation"), fields.get("key")) else {
-        return Err(Trouble::wrong(
+        return Err(ErrorPage::wrong(
             "The parameters operation and key are missing: they say which request.",
         ));
     };

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{
-    Endpoints, OperationalEvents, Place, Portal, Secret, Span, Telemetry, Wrong, feeds::Feed,
+    Endpoints, OperationalEvents, DatabaseLocation, Portal, Secret, Span, Telemetry, Wrong, feeds::Feed,
     networks, sources,
 };
 use crate::destination::{NetworkPolicy, Spec, Written};
@@ -268,14 +268,14 @@ impl Config {
 
 impl Database {
     /// Where the database is.
-    pub(crate) fn place(&self) -> Result<Place, Wrong> {
+    pub(crate) fn place(&self) -> Result<DatabaseLocation, Wrong> {
         let Some(url) = &self.url else {
             let how = "is missing: set --database, HAPAX__DATABASE__URL, or [database] url in the \
                        file of --config, to a PostgreSQL URL or sqlite:PATH";
             return Err(Wrong::at("database.url", how));
         };
         let url = url.reveal();
-        let place = url.and_then(|url| Place::parse(&url));
+        let place = url.and_then(|url| DatabaseLocation::parse(&url));
         place.map_err(|bad| Wrong::at("database.url", bad))
     }
 
@@ -285,7 +285,7 @@ impl Database {
         }
         // A URL in a file is read when it is needed.
         if let Some(Secret::Text(url)) = &self.url {
-            Place::parse(url).map_err(|bad| Wrong::at("database.url", bad))?;
+            DatabaseLocation::parse(url).map_err(|bad| Wrong::at("database.url", bad))?;
         }
         let (least, most) = (Duration::from_millis(100), Duration::from_hours(1));
         within(

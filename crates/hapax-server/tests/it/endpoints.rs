@@ -18,7 +18,7 @@ use hapax::{
     store::{Keys as _, Transaction as _},
 };
 use hapax_testkit::{
-    http::{HttpAnswer, HttpReceiver, Received},
+    http::{HttpResponse, HttpReceiver, Received},
     program::Ran,
 };
 use serde_json::{Value, json};
@@ -175,7 +175,7 @@ fn accepted(receiver: &HttpReceiver) -> BTreeSet<String> {
 }
 
 #[track_caller]
-fn check(answer: &HttpAnswer, status: u16, code: &str) {
+fn check(answer: &HttpResponse, status: u16, code: &str) {
     assert_eq!(answer.status, status, "{}", answer.text());
     assert_eq!(answer.json().unwrap()["code"], code, "{}", answer.text());
 }

@@ -5,7 +5,7 @@ use std::{path::Path, process::Command, time::Duration};
 use hapax::signature::{Received as Signed, Secret, Verifier, verify};
 use hapax_testkit::{
     clock::system_clock,
-    http::{HttpAnswer, HttpClient, Received},
+    http::{HttpResponse, HttpClient, Received},
     postgres::Database,
 };
 pub(crate) use hapax_testkit::{
@@ -67,7 +67,7 @@ pub(crate) async fn ask(
     (method, url): (Method, &str),
     token: &str,
     body: Option<&Value>,
-) -> HttpAnswer {
+) -> HttpResponse {
     let bearer = format!("Bearer {token}");
     let mut headers = vec![("content-type", "application/json")];
     if !token.is_empty() {

@@ -19,7 +19,7 @@ pub(crate) trait Job: Send {
     fn is_wanted(&self) -> bool;
 
     /// Does the work, inside a savepoint.
-    fn run(&mut self, ctx: &mut WriterContext) -> Verdict;
+    fn run(&mut self, ctx: &mut WriterContext) -> SavepointOutcome;
 
     /// The error of the job, after it has run.
     fn failure(&self) -> Option<&StoreError>;
@@ -30,7 +30,7 @@ pub(crate) trait Job: Send {
 
 /// What happens to a job's savepoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum SavepointOutcome {
     /// It is committed with the group.
     Keep,
     /// It is rolled back; the rest of the group is not.
@@ -65,16 +65,16 @@ where
         !self.reply.is_closed() && self.turn.take()
     }
 
-    fn run(&mut self, ctx: &mut WriterContext) -> Verdict {
+    fn run(&mut self, ctx: &mut WriterContext) -> SavepointOutcome {
         let Some(work) = self.work.take() else {
-            return Verdict::RollBack;
+            return SavepointOutcome::RollBack;
         };
         ctx.until(Some(Instant::now() + ctx.tx_max));
         let outcome = work(ctx);
         let verdict = if outcome.is_ok() {
-            Verdict::Keep
+            SavepointOutcome::Keep
         } else {
-            Verdict::RollBack
+            SavepointOutcome::RollBack
         };
         self.outcome = Some(outcome);
         verdict

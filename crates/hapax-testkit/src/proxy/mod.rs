@@ -10,7 +10,7 @@
 //! can also simulate a network in a benchmark.
 
 mod alarm;
-mod dialogue;
+mod protocol;
 mod link;
 mod trap;
 

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use hapax_testkit::{
-    http::{HttpAnswer, HttpReceiver, HttpReply},
+    http::{HttpResponse, HttpReceiver, HttpReply},
     program::{Ran, run_to_end},
     wait::eventually,
 };
@@ -101,7 +101,7 @@ impl Stage {
     }
 
     /// Opens the form of an action in the console and confirms it.
-    async fn act(&self, asked: &str) -> HttpAnswer {
+    async fn act(&self, asked: &str) -> HttpResponse {
         let path = format!("/console/act?{asked}");
         let page = self.shop.send(Method::GET, &path, &[], "").await;
         assert_eq!(page.status, 200, "{asked}: {}", page.text());

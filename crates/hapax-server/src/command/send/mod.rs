@@ -104,7 +104,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
     let has_journal = args.journal.is_some();
     match client.send(request).await {
         Ok(answer) => report::answer(context.output, &answer, has_journal),
-        Err(SendError::NoAnswer {
+        Err(SendError::NoResponse {
             key,
             stopped,
             attempts,
