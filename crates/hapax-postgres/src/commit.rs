@@ -9,7 +9,7 @@
 use hapax::{
     failpoint::Failpoints,
     inbox::{Message, Processed},
-    outbox::Sealed,
+    outbox::BuiltEvent,
     store::StoreError,
 };
 use tokio_postgres::error::SqlState;
@@ -50,7 +50,7 @@ impl<'a> CommitPipeline<'a> {
         held: Option<&'a Held>,
         phase: Option<&'a Phase>,
         response: Option<&'a ResponseColumns>,
-        events: &'a [Sealed],
+        events: &'a [BuiltEvent],
         processed: &'a [Processed],
         time: Option<Moment>,
     ) -> Self {

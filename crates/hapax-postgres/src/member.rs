@@ -5,7 +5,7 @@ use std::time::Duration;
 use hapax::{
     group::Turn,
     idempotency::{Claim, StoredResponse},
-    outbox::Sealed,
+    outbox::BuiltEvent,
     store::{ClaimOutcome, StoreError},
 };
 use tokio::{sync::oneshot, time::Instant};
@@ -24,7 +24,7 @@ pub(crate) const LEAST: Duration = Duration::from_millis(20);
 pub(crate) struct Member {
     pub(crate) claim: Claim,
     pub(crate) statements: Vec<Statement>,
-    pub(crate) events: Vec<Sealed>,
+    pub(crate) events: Vec<BuiltEvent>,
     pub(crate) response: StoredResponse,
     pub(crate) stored: ResponseColumns,
     pub(crate) deadline: Option<Instant>,

@@ -438,7 +438,7 @@ impl Tx {
 impl Transaction for Tx {
     fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError> {
         let Self { store, draft, .. } = self;
-        draft.seal(
+        draft.add(
             event,
             store.clock(),
             store.random(),

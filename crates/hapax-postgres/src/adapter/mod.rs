@@ -26,7 +26,7 @@ use hapax::{
     inbox::Acceptance,
     key::Tenant,
     limits::{RETENTION_MAX, WAIT},
-    outbox::{EventCheck, EventError, seal},
+    outbox::{EventCheck, EventError, build_event},
     store::{ClaimOutcome, StoreError},
 };
 
@@ -149,7 +149,7 @@ impl Emission {
         let context = origin.context.unwrap_or(&none);
         // The database gives the event its id and its moment.
         let (at, random) = (Timestamp::from_millis(0), Random::new(|| 0));
-        let sealed = seal(event.clone(), origin.tenant, context, at, &random)?;
+        let sealed = build_event(event.clone(), origin.tenant, context, at, &random)?;
         if let Some(check) = origin.check {
             check.check(&sealed)?;
         }

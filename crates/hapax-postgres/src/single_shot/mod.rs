@@ -16,7 +16,7 @@ use hapax::{
     event::Headers,
     group::{Turn, answered},
     idempotency::PlannedRequest,
-    outbox::{Draft, Sealed},
+    outbox::{Draft, BuiltEvent},
     store::{ClaimOutcome, Effect, StoreError, Transaction as _},
 };
 use tokio::{
@@ -59,7 +59,7 @@ pub(crate) async fn run(
     }
     let mut draft = Draft::of(&mut claim);
     for event in events {
-        draft.seal(
+        draft.add(
             event,
             store.clock(),
             store.random(),
@@ -216,7 +216,7 @@ impl Tx {
     async fn write(
         &mut self,
         statements: &[Statement],
-        events: &[Sealed],
+        events: &[BuiltEvent],
     ) -> Result<(), StoreError> {
         let calls = calls(std::iter::once(statements));
         let columns = Columns::of(&events.iter().collect::<Vec<_>>());

@@ -17,7 +17,7 @@ use hapax::{
     group::Fate,
     idempotency::{Claim, Taken},
     inbox::Processed,
-    outbox::{Draft, Sealed},
+    outbox::{Draft, BuiltEvent},
     store::{ClaimOutcome, Effect, StoreError},
 };
 use tokio::sync::oneshot;
@@ -81,7 +81,7 @@ pub(crate) enum Request {
     /// End the transaction.
     End {
         ending: TransactionEnd,
-        events: Vec<Sealed>,
+        events: Vec<BuiltEvent>,
         /// The messages that it has accepted.
         processed: Vec<Processed>,
         reply: oneshot::Sender<Result<(), StoreError>>,
@@ -244,7 +244,7 @@ impl InteractiveTransaction {
         &self,
         ctx: &mut WriterContext,
         ending: TransactionEnd,
-        (events, processed): (&[Sealed], &[Processed]),
+        (events, processed): (&[BuiltEvent], &[Processed]),
         doomed: bool,
         claimed_at: Timestamp,
     ) -> Result<SavepointOutcome, StoreError> {

@@ -151,7 +151,7 @@ mod tests {
     use crate::{
         clock::{Random, Timestamp},
         event::{Headers, NewEvent},
-        outbox::seal,
+        outbox::build_event,
     };
 
     const PATIENCE: Duration = Duration::from_secs(20);
@@ -159,7 +159,7 @@ mod tests {
     fn event(bytes: usize) -> Arc<OutboxEvent> {
         let new = NewEvent::json("order.paid", &"x".repeat(bytes));
         let now = Timestamp::from_millis(0);
-        let event = seal(new, None, &Headers::new(), now, &Random::new(|| 1));
+        let event = build_event(new, None, &Headers::new(), now, &Random::new(|| 1));
         let event = event.expect("the event is valid");
         Arc::new(OutboxEvent { position: 1, event })
     }

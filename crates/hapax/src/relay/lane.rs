@@ -250,7 +250,7 @@ mod tests {
     use crate::{
         clock::{Random, Timestamp},
         event::{Headers, NewEvent},
-        outbox::seal,
+        outbox::build_event,
     };
 
     #[test]
@@ -378,7 +378,7 @@ mod tests {
 
     fn sealed(position: i64, new: NewEvent, key: Option<&str>) -> Item {
         let now = Timestamp::from_millis(0);
-        let event = seal(new, None, &Headers::new(), now, &Random::new(|| 1)).unwrap();
+        let event = build_event(new, None, &Headers::new(), now, &Random::new(|| 1)).unwrap();
         Item {
             event: Arc::new(OutboxEvent { position, event }),
             attempts: 0,

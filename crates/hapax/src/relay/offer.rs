@@ -165,7 +165,7 @@ mod tests {
     use crate::{
         clock::{Random, Timestamp},
         event::{Headers, NewEvent},
-        outbox::{OutboxEvent, seal},
+        outbox::{OutboxEvent, build_event},
         sink::{Receipt, Sink},
     };
 
@@ -280,7 +280,7 @@ mod tests {
     fn item(position: i64) -> Item {
         let now = Timestamp::from_millis(0);
         let new = NewEvent::json("a", &position);
-        let event = seal(new, None, &Headers::new(), now, &Random::new(|| 1)).unwrap();
+        let event = build_event(new, None, &Headers::new(), now, &Random::new(|| 1)).unwrap();
         let event = Arc::new(OutboxEvent { position, event });
         Item {
             event,

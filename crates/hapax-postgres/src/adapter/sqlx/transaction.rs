@@ -14,7 +14,7 @@ use hapax::{
     event::{EventId, Headers, NewEvent},
     idempotency::StoredResponse,
     inbox::{Acceptance, Accepted, Message, Processed, ResultError},
-    outbox::{Draft, EventError, Sealed},
+    outbox::{Draft, EventError, BuiltEvent},
     store::{ClaimOutcome, Effect, StoreError, Transaction},
 };
 use sqlx::{
@@ -150,7 +150,7 @@ impl Transaction for SqlxTx {
     fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError> {
         let Self { store, draft, .. } = self;
         let postgres = store.postgres();
-        draft.seal(
+        draft.add(
             event,
             postgres.clock(),
             postgres.random(),
@@ -263,7 +263,7 @@ async fn finish(
     tx: &mut PgConnection,
     held: Option<&Held>,
     response: Option<&StoredResponse>,
-    (events, processed): (&[Sealed], &[Processed]),
+    (events, processed): (&[BuiltEvent], &[Processed]),
 ) -> Result<(), StoreError> {
     still_open(tx)?;
     let postgres = store.postgres();
