@@ -20,7 +20,7 @@ use hapax::{
     limits::ENDPOINT_STATUS_COUNTED,
 };
 use tokio::{
-    sync::Mutex as Turn,
+    sync::Mutex as AsyncMutex,
     time::{MissedTickBehavior, interval, timeout},
 };
 
@@ -105,7 +105,7 @@ struct Requests {
 /// The samples by tenant.
 pub(crate) struct Samples {
     metrics: Option<Metrics>,
-    turns: Mutex<HashMap<Option<String>, Arc<Turn<Kept>>>>,
+    turns: Mutex<HashMap<Option<String>, Arc<AsyncMutex<Kept>>>>,
 }
 
 #[derive(Default)]
@@ -180,7 +180,7 @@ impl Samples {
         look.ok()?.ok()
     }
 
-    fn turn(&self, tenant: Option<&str>) -> Arc<Turn<Kept>> {
+    fn turn(&self, tenant: Option<&str>) -> Arc<AsyncMutex<Kept>> {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         // The number of tenants is limited by the number of tokens.
         Arc::clone(turns.entry(tenant.map(str::to_owned)).or_default())

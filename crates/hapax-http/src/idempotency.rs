@@ -182,7 +182,7 @@ impl<K: Keys> Idempotency<K> {
     /// Returns the response from the replay cache.
     ///
     /// If this node has not read recently enough which keys were purged, it reads that first.
-    pub(crate) async fn remembered(&self, scope: &ScopeRef<'_>) -> Option<Arc<Stored>> {
+    pub(crate) async fn cached_response(&self, scope: &ScopeRef<'_>) -> Option<Arc<Stored>> {
         let stored = self.in_memory(scope)?;
         let purges = &self.0.purges;
         if !purges.is_due() {

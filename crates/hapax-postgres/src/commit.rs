@@ -18,7 +18,7 @@ use crate::{
     connection::QueryError,
     emit::{Columns, One},
     error::{own_error, store_error},
-    idempotency::{Held, OldRow, ResponseColumns, parts, retention},
+    idempotency::{ClaimedKey, OldRow, ResponseColumns, parts, retention},
     phase::{Phase, is_fenced},
     query,
     session::{QueuedStatement, Session},
@@ -47,7 +47,7 @@ pub(crate) type BoundStatement<'a> = (&'static str, Vec<&'a dyn Param>);
 
 impl<'a> CommitPipeline<'a> {
     pub(crate) fn of(
-        held: Option<&'a Held>,
+        held: Option<&'a ClaimedKey>,
         phase: Option<&'a Phase>,
         response: Option<&'a ResponseColumns>,
         events: &'a [BuiltEvent],
@@ -282,7 +282,7 @@ struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    fn of(held: &'a Held, response: &'a ResponseColumns, time: Option<Moment>) -> Self {
+    fn of(held: &'a ClaimedKey, response: &'a ResponseColumns, time: Option<Moment>) -> Self {
         Self {
             replaces: held.row == OldRow::Expired,
             assumes_free: held.row == OldRow::Unread,

@@ -31,7 +31,7 @@ use crate::{
 
 /// The key of a transaction: locked, or only assumed to be free.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct ClaimedKey {
     pub(crate) claim: Claim,
     pub(crate) row: OldRow,
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hapax::{
-    group::Turn,
+    group::StartOnce,
     idempotency::{Claim, StoredResponse},
     outbox::BuiltEvent,
     store::{ClaimOutcome, StoreError},
@@ -28,7 +28,7 @@ pub(crate) struct Member {
     pub(crate) response: StoredResponse,
     pub(crate) stored: ResponseColumns,
     pub(crate) deadline: Option<Instant>,
-    pub(crate) turn: Turn,
+    pub(crate) turn: StartOnce,
     pub(crate) reply: oneshot::Sender<Result<ClaimOutcome<Duration>, StoreError>>,
 }
 

@@ -14,7 +14,7 @@ use std::{
 use hapax::{
     Clock, Random,
     delivery::KnownDestinations,
-    group::{self, Queue, Turn},
+    group::{self, Queue, StartOnce},
     keyring::Keyring,
     limits::WRITER_JOBS,
     notify::Notifier,
@@ -268,7 +268,7 @@ impl Sqlite {
         work: impl FnOnce(&mut WriterContext) -> Result<R, StoreError> + Send + 'static,
     ) -> Result<R, StoreError> {
         let (reply, response) = oneshot::channel();
-        let turn = Turn::default();
+        let turn = StartOnce::default();
         let job = Box::new(Brief::new(work, turn.clone(), reply));
         group::answered(&self.0.jobs, job, &turn, response, deadline, closed).await
     }

@@ -27,7 +27,7 @@ use crate::{
     announce::{self, Announcement},
     auth::Tokens,
     catalogue, checkout,
-    config::{self, Config, Place},
+    config::{self, Config, DatabaseLocation},
     console::{self, Operations},
     customers::{self, Customers},
     database::{Database, postgres, sqlite},
@@ -83,12 +83,12 @@ struct Open<D: Database> {
 pub(crate) async fn run(config: Config, exporter: Option<Exporter>) -> anyhow::Result<()> {
     let ground = Bootstrap::lay(config, exporter).await?;
     match &ground.config.storage.place {
-        Place::File(path) => {
+        DatabaseLocation::File(path) => {
             let settings = file(path.into(), &ground);
             let store = sqlite::open(settings, "shop", sqlite::MIGRATIONS).await?;
             Box::pin(open(store, ground)).await?.run().await
         }
-        Place::Server(url) => {
+        DatabaseLocation::Server(url) => {
             let settings = server(url.expose_secret(), &ground);
             let store = postgres::open(settings, &ground.config.storage.place).await?;
             Box::pin(open(store, ground)).await?.run().await
@@ -436,7 +436,7 @@ fn carry<D: Database>(
         let mut settings = relay::Settings::new(clock, runtime.random.clone());
         settings.failpoints = runtime.failpoints.clone();
         settings.traces = runtime.traces.clone();
-        if matches!(config.storage.place, Place::Server(_)) {
+        if matches!(config.storage.place, DatabaseLocation::Server(_)) {
             settings.node = Some(relay::Node::new(node(address)));
         }
         let handle = Relay::spawn(store, destinations.to_vec(), &settings, &store.notifier());
@@ -570,7 +570,7 @@ fn warn_about(config: &Config) {
             "a client that retries after the retention runs its request again"
         );
     }
-    if matches!(config.storage.place, Place::Server(_)) && config.providers.payment.is_none() {
+    if matches!(config.storage.place, DatabaseLocation::Server(_)) && config.providers.payment.is_none() {
         tracing::info!(
             "another instance on this database needs the same providers: give all of them \
              --payment-provider and --shipping-provider"

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use hapax::{key::IdempotencyKey, retry, sink::BoxError, telemetry::error_chain, trace::Place};
+use hapax::{key::IdempotencyKey, retry, sink::BoxError, telemetry::error_chain, trace::TracePosition};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Instrument as _;
@@ -84,7 +84,7 @@ async fn run(
     request: &Request,
     begun: Option<Begun>,
     intent: Option<Intent>,
-    place: &Place,
+    place: &TracePosition,
 ) -> Result<Response, SendError> {
     let (started, destination) = (Instant::now(), request.destination.clone());
     let key = begun.as_ref().map(|begun| &begun.key);
@@ -127,7 +127,7 @@ async fn run(
         if let (Ok(came), Stopped::Final, Some(key), Some(intent)) = (&came, stopped, key, &intent)
         {
             let fate = fate(came.status, &came.headers, code.as_deref(), in_doubt);
-            strike_out(client, intent, key, fate).await;
+            mark_finished(client, intent, key, fate).await;
         }
         let attempts = operation.end(stopped);
         let retry_after = seen.asked();
@@ -137,7 +137,7 @@ async fn run(
 
 /// Removes a key whose outcome is known. The response is valid even if the journal cannot be
 /// written.
-async fn strike_out(client: &Client, intent: &Intent, key: &IdempotencyKey, fate: Fate) {
+async fn mark_finished(client: &Client, intent: &Intent, key: &IdempotencyKey, fate: Fate) {
     let Some(journal) = &client.journal else {
         return;
     };

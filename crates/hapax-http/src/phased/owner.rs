@@ -21,7 +21,7 @@ use hapax::{
     store::{StoreError, Transaction},
 };
 use tokio::{
-    sync::{Mutex as Turn, Notify},
+    sync::{Mutex as AsyncMutex, Notify},
     task::JoinHandle,
     time::{Instant, sleep},
 };
@@ -39,9 +39,9 @@ pub(crate) struct Owner<T> {
     context: Headers,
     reached: Mutex<Reached<T>>,
     /// Held during a commit.
-    committing: Arc<Turn<()>>,
+    committing: Arc<AsyncMutex<()>>,
     /// Held during a renewal.
-    renewal: Turn<()>,
+    renewal: AsyncMutex<()>,
     over: AtomicBool,
     fenced: AtomicBool,
     fence: Notify,
@@ -88,7 +88,7 @@ impl<T: Transaction> Owner<T> {
             }),
             owned,
             committing: Arc::default(),
-            renewal: Turn::default(),
+            renewal: AsyncMutex::default(),
             over: AtomicBool::new(false),
             fenced: AtomicBool::new(false),
             fence: Notify::new(),

@@ -105,7 +105,7 @@ pub(super) struct Document {
 }
 
 /// A response that carries `problem`. The body is already written, in case no layer follows.
-pub(super) fn carry(problem: Problem) -> Response {
+pub(super) fn with_problem(problem: Problem) -> Response {
     let mut response = bare(&problem, None);
     let carried = Carried(Arc::new(Mutex::new(Some(problem))));
     response.extensions_mut().insert(carried);

@@ -59,7 +59,7 @@ pub(super) async fn join<K: Keys>(
     let generation = operation.idempotency.generation().await;
     let asked_at = Instant::now();
     // The previous leader may have finished between the first look at the cache and the join.
-    match operation.idempotency.remembered(&ScopeRef::of(scope)).await {
+    match operation.idempotency.cached_response(&ScopeRef::of(scope)).await {
         None => Ok(Joined {
             leader,
             is_first,

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use hapax::{
-    delivery::{Held, Membership},
+    delivery::{OwnedPartition, Membership},
     store::StoreError,
 };
 
@@ -30,13 +30,13 @@ pub(super) async fn heartbeat(
     let asked_at = store.clock().now();
     let rows = store.ask(query!("delivery/heartbeat"), &params).await?;
     if let Some(row) = rows.first() {
-        store.heard_time(asked_at, row.get::<_, Moment>("at").0);
+        store.observe_time(asked_at, row.get::<_, Moment>("at").0);
     }
     let mut membership = Membership::default();
     for row in &rows {
         let node: String = row.get(0);
         if let Some(partition) = row.get(1) {
-            membership.held.push(Held {
+            membership.held.push(OwnedPartition {
                 partition,
                 node: node.clone(),
                 epoch: row.get("epoch"),

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use hapax::{
-    group::{Fate, Turn},
+    group::{Fate, StartOnce},
     store::StoreError,
 };
 use tokio::sync::oneshot;
@@ -40,13 +40,13 @@ pub(crate) enum SavepointOutcome {
 /// A job that consists of one closure.
 pub(crate) struct Brief<F, R> {
     work: Option<F>,
-    turn: Turn,
+    turn: StartOnce,
     outcome: Option<Result<R, StoreError>>,
     reply: oneshot::Sender<Result<R, StoreError>>,
 }
 
 impl<F, R> Brief<F, R> {
-    pub(crate) fn new(work: F, turn: Turn, reply: oneshot::Sender<Result<R, StoreError>>) -> Self {
+    pub(crate) fn new(work: F, turn: StartOnce, reply: oneshot::Sender<Result<R, StoreError>>) -> Self {
         Self {
             work: Some(work),
             turn,

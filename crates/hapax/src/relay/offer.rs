@@ -13,7 +13,7 @@ use crate::{
     failpoint::Failpoints,
     keyring::ENCRYPTED_UNDER,
     sink::{Offer, Outcome, SinkError},
-    trace::{Place, Traces},
+    trace::{TracePosition, Traces},
 };
 
 use super::{
@@ -68,7 +68,7 @@ pub(super) async fn offer(
 }
 
 /// The span of one attempt, below the span that emitted the event.
-fn span(destination: &Destination, item: &Item, place: &Place) -> Span {
+fn span(destination: &Destination, item: &Item, place: &TracePosition) -> Span {
     if !place.is_recorded() {
         return Span::none();
     }

@@ -31,7 +31,7 @@ use super::{
 use crate::{
     claim::ClaimAttempts,
     error::{own_error, sqlx_error, unavailable},
-    idempotency::{Held, KeyLock, OldRow, evaluate, parts},
+    idempotency::{ClaimedKey, KeyLock, OldRow, evaluate, parts},
     payload_lock::payload_lock,
     postgres::Postgres,
     query,
@@ -149,7 +149,7 @@ impl Keys for SqlxStore {
         loop {
             match self.try_hold(&claim).await? {
                 Some(ClaimOutcome::Open((tx, row))) => {
-                    let held = Held { claim, row };
+                    let held = ClaimedKey { claim, row };
                     let tx = SqlxTx::new(self, tx, draft, Some(held));
                     return Ok(ClaimOutcome::Open(tx));
                 }

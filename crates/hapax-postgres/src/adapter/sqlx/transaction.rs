@@ -29,7 +29,7 @@ use crate::{
     commit::{CommitPipeline, BoundStatement, is_taken},
     commit_recovery::{self, IfAbsent},
     error::{lost, own_error, sqlx_error, unavailable},
-    idempotency::{Held, ResponseColumns, retention},
+    idempotency::{ClaimedKey, ResponseColumns, retention},
     query,
     settings::Settings,
 };
@@ -56,7 +56,7 @@ pub struct SqlxTx {
     inner: PgTransaction<'static>,
     draft: Draft,
     accepted: Accepted,
-    held: Option<Held>,
+    held: Option<ClaimedKey>,
 }
 
 impl SqlxTx {
@@ -64,7 +64,7 @@ impl SqlxTx {
         store: &SqlxStore,
         inner: PgTransaction<'static>,
         draft: Draft,
-        held: Option<Held>,
+        held: Option<ClaimedKey>,
     ) -> Self {
         Self {
             store: store.clone(),
@@ -130,14 +130,14 @@ impl SqlxTx {
     ///
     /// Between the two the key is free for a moment. If another request takes it then, this request
     /// runs again and finds the key taken.
-    async fn drop_effect(self, held: Held, response: &StoredResponse) -> Result<(), StoreError> {
+    async fn drop_effect(self, held: ClaimedKey, response: &StoredResponse) -> Result<(), StoreError> {
         self.accepted.rolled_back();
         let Self { store, inner, .. } = self;
         match store.hold_again(inner, &held.claim).await? {
             Some(ClaimOutcome::Open((inner, row))) => {
                 let tenant = held.claim.scope.tenant.clone();
                 let draft = Draft::new(Some(tenant), Headers::new());
-                let held = Held { row, ..held };
+                let held = ClaimedKey { row, ..held };
                 let tx = Self::new(&store, inner, draft, Some(held));
                 tx.keep(Some(response)).await
             }
@@ -261,7 +261,7 @@ async fn require_open(tx: &mut PgConnection) -> Result<(), StoreError> {
 async fn finish(
     store: &SqlxStore,
     tx: &mut PgConnection,
-    held: Option<&Held>,
+    held: Option<&ClaimedKey>,
     response: Option<&StoredResponse>,
     (events, processed): (&[BuiltEvent], &[Processed]),
 ) -> Result<(), StoreError> {
