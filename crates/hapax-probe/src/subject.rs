@@ -89,7 +89,7 @@ impl Session {
 
 /// What is known of an operation. The module `calibration` finds it out.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct OperationFacts {
     /// How late the count follows a response, or why effects cannot be counted.
     pub(crate) lag: RefCell<Option<Result<Duration, String>>>,
     /// Whether two executions have different bodies.
@@ -104,7 +104,7 @@ pub(crate) struct Known {
     pub(crate) counted: Cell<Option<(u64, u64)>>,
 }
 
-impl Known {
+impl OperationFacts {
     /// Records that a request begins.
     fn begins(&self) {
         self.requests.set(self.requests.get() + 1);
@@ -132,7 +132,7 @@ pub(crate) struct Subject<'a> {
     session: &'a Session,
     listener: Option<&'a Listener>,
     /// What was found out about the operation.
-    pub(crate) known: Known,
+    pub(crate) known: OperationFacts,
     /// The requests that the current check has sent.
     recorded: RefCell<Vec<Request>>,
     /// The keys that the current check has made. Reports contain numbers in their place, so that two
@@ -160,7 +160,7 @@ impl<'a> Subject<'a> {
             operation,
             session,
             listener,
-            known: Known::default(),
+            known: OperationFacts::default(),
             recorded: RefCell::default(),
             keys: RefCell::default(),
             on_dry,

@@ -62,7 +62,7 @@ struct Bootstrap {
 
 /// A shop that is ready to serve.
 #[derive(Debug)]
-struct Open<D: Database> {
+struct ReadyShop<D: Database> {
     listener: TcpListener,
     router: Router,
     operations: Operations,
@@ -126,7 +126,7 @@ impl Bootstrap {
 }
 
 /// Builds a shop on an open store.
-async fn open<D: Database>(store: D, ground: Bootstrap) -> anyhow::Result<Open<D>> {
+async fn open<D: Database>(store: D, ground: Bootstrap) -> anyhow::Result<ReadyShop<D>> {
     let demo = open_demo(&ground.config, &ground.runtime).await?;
     let uploads = uploads(&ground.config, &ground.runtime)?;
     let own = demo.as_ref().map(|demo| demo.simulators.places());
@@ -173,7 +173,7 @@ async fn open<D: Database>(store: D, ground: Bootstrap) -> anyhow::Result<Open<D
         demo: demo.as_ref().map(|demo| demo_state(demo, &relay_handle)),
         random: runtime.random,
     });
-    Ok(Open {
+    Ok(ReadyShop {
         listener,
         router: customers::with_portal(operations.add_to(router.merge(polled)), customers.as_ref()),
         operations,
@@ -218,7 +218,7 @@ async fn open_demo(config: &Config, runtime: &Runtime) -> anyhow::Result<Option<
     opened.await.map(Some)
 }
 
-impl<D: Database> Open<D> {
+impl<D: Database> ReadyShop<D> {
     /// Serves until a signal arrives, and then shuts down in order.
     async fn run(mut self) -> anyhow::Result<()> {
         let (stop, stopping) = watch::channel(false);

@@ -9,7 +9,7 @@ use super::{
     Shown, attention,
     list::Listing,
     overview::term,
-    query::{Known, ListQuery},
+    query::{PageQualifiers, ListQuery},
 };
 use crate::{
     Console,
@@ -51,7 +51,7 @@ const HEADS: &[&str] = &[
     "Declared in",
 ];
 
-static KNOWN: Known = Known {
+static KNOWN: PageQualifiers = PageQualifiers {
     qualifiers: &[Qualifier::Dest, Qualifier::State],
     words: Some("a part of a name"),
     state: "paused",

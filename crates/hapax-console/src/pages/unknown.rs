@@ -13,7 +13,7 @@ use hapax::{
 use super::{
     ROWS, Shown, ErrorPage,
     list::Listing,
-    query::{Known, ListQuery},
+    query::{PageQualifiers, ListQuery},
 };
 use crate::{
     Console,
@@ -35,7 +35,7 @@ const STATES: [(bool, &str); 2] = [(true, WAITING), (false, HELD)];
 const WAITING: &str = "waiting";
 const HELD: &str = "held";
 
-static KNOWN: Known = Known {
+static KNOWN: PageQualifiers = PageQualifiers {
     qualifiers: &[
         Qualifier::Key,
         Qualifier::Operation,

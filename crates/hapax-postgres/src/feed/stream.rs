@@ -50,13 +50,13 @@ struct SourceTransaction {
 }
 
 /// The place of a change in the log.
-struct Place {
+struct LogPosition {
     commit_lsn: PgLsn,
     change: u64,
     committed_at: Timestamp,
 }
 
-impl Place {
+impl LogPosition {
     /// The key of a change, from which the id of its event is derived. It contains the time of the
     /// commit, because after a failover or a restore the log may have another transaction at the
     /// same position.
@@ -389,13 +389,13 @@ impl Stream<'_> {
     }
 
     /// The place of the next change; none if it was appended before.
-    fn place(&mut self) -> Result<Option<Place>, FeedError> {
+    fn place(&mut self) -> Result<Option<LogPosition>, FeedError> {
         let Some(open) = &mut self.open else {
             let outside: BoxError = "a change is outside of a transaction".into();
             return Err(outside.into());
         };
         open.changes += 1;
-        let place = Place {
+        let place = LogPosition {
             commit_lsn: PgLsn::from(open.commit_lsn),
             change: open.changes,
             committed_at: open.committed_at,
@@ -470,7 +470,7 @@ mod tests {
 
     #[test]
     fn another_history_has_other_keys_at_the_same_position() {
-        let place = |millis| Place {
+        let place = |millis| LogPosition {
             commit_lsn: PgLsn::from(0x1_0000_0028),
             change: 2,
             committed_at: Timestamp::from_millis(millis),
