@@ -10,7 +10,7 @@ use std::{
 };
 
 use hapax::{
-    admin::{Actor, Admin, AdminError, DestinationIndex, Job, Page, Ran},
+    admin::{Actor, Admin, AdminError, DestinationIndex, Job, Page, JobStep},
     mask::Mask,
 };
 use hapax_sinks::endpoints::TenantEndpoints;
@@ -224,7 +224,7 @@ impl CommandContext {
                 return Ok(job);
             }
             output::note(format_args!("{} done", job.done));
-            if ran == Ran::Nothing {
+            if ran == JobStep::Nothing {
                 sleep(LOOK).await;
             }
         }

@@ -19,7 +19,7 @@ use hapax::{
 };
 use hapax_testkit::{
     http::{HttpResponse, HttpReceiver, Received},
-    program::Ran,
+    program::ProgramOutput,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -65,7 +65,7 @@ impl Stage {
         }
     }
 
-    fn run(&self, arguments: &[&str]) -> Ran {
+    fn run(&self, arguments: &[&str]) -> ProgramOutput {
         run_to_end(self.command(arguments))
     }
 

@@ -9,7 +9,7 @@ use hapax_testkit::{
     postgres::Database,
 };
 pub(crate) use hapax_testkit::{
-    program::{Ran, run_to_end},
+    program::{ProgramOutput, run_to_end},
     relay::{Relay, SECRET},
 };
 use http::Method;
@@ -26,7 +26,7 @@ pub(crate) fn hapax(arguments: &[&str]) -> Command {
 }
 
 /// Runs the binary to its end.
-pub(crate) fn run(arguments: &[&str]) -> Ran {
+pub(crate) fn run(arguments: &[&str]) -> ProgramOutput {
     run_to_end(hapax(arguments))
 }
 

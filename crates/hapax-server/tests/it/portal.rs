@@ -8,7 +8,7 @@ use std::fs;
 use hapax_testkit::{
     http::{HttpResponse, HttpClient, HttpReceiver},
     port::free_port,
-    program::Ran,
+    program::ProgramOutput,
 };
 use http::Method;
 use serde_json::{Value, json};
@@ -539,7 +539,7 @@ async fn the_command_prints_a_link_and_without_a_portal_there_is_none() {
 }
 
 /// Runs a command with this configuration.
-fn command(home: &Home, configuration: &str, arguments: &[&str]) -> Ran {
+fn command(home: &Home, configuration: &str, arguments: &[&str]) -> ProgramOutput {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hapax.toml");
     fs::write(&path, configuration).unwrap();

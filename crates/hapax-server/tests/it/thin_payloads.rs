@@ -8,7 +8,7 @@ use hapax_testkit::{
     http::{HttpResponse, HttpClient, HttpReceiver},
     port::free_port,
     postgres::Database,
-    program::Ran,
+    program::ProgramOutput,
 };
 use http::Method;
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ impl Stage {
         }
     }
 
-    fn run(&self, arguments: &[&str]) -> Ran {
+    fn run(&self, arguments: &[&str]) -> ProgramOutput {
         let mut command = hapax(arguments);
         command
             .args(["--database", &self.database.url(), "--config"])
@@ -61,7 +61,7 @@ impl Stage {
     }
 
     /// Creates a thin endpoint of the tenant `acme`. Returns its secret.
-    fn create(&self, url: &str) -> Ran {
+    fn create(&self, url: &str) -> ProgramOutput {
         self.run(&[
             "endpoints",
             "create",

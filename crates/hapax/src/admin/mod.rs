@@ -100,7 +100,7 @@ pub use endpoint_unsent::{
 pub use event::{DeliveryStatus, EventAdmin, EventDetail, EventFilter, EventSummary, Trace};
 pub use filter_trial::{FilterTrial, TriedEvent, try_filter};
 pub use inbox::{InboxAdmin, Message, MessageFilter};
-pub use job::{Job, JobAdmin, JobFilter, JobKind, JobOptions, Ran};
+pub use job::{Job, JobAdmin, JobFilter, JobKind, JobOptions, JobStep};
 pub use job_arguments::{are_same_arguments, check_job_options, count_partitions, job_object};
 pub use job_worker::JobWorker;
 pub use key::{KeyAdmin, KeyFilter, KeyRecord, KeyState, KeySummary};

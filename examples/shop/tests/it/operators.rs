@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use hapax_testkit::{
     http::{HttpResponse, HttpReceiver, HttpReply},
-    program::{Ran, run_to_end},
+    program::{ProgramOutput, run_to_end},
     wait::eventually,
 };
 use http::Method;
@@ -66,7 +66,7 @@ impl Stage {
     }
 
     /// Runs a command of `hapax` on the shop's database.
-    fn hapax(&self, arguments: &[&str]) -> Ran {
+    fn hapax(&self, arguments: &[&str]) -> ProgramOutput {
         let url = self.shop.home().url();
         run_to_end(hapax(
             &[arguments, &["--database", &url, "--json"]].concat(),
