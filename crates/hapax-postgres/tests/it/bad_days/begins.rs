@@ -17,7 +17,7 @@ use hapax_testkit::{
 };
 
 use super::day::{Day, Way, ask, order};
-use crate::fixture::{INSERT, INSERT_EACH, shot_of};
+use crate::fixture::{INSERT, INSERT_EACH, plan_of};
 
 /// A node without and with a pooler.
 const POOLED: [bool; 2] = [false, true];
@@ -91,7 +91,7 @@ async fn an_optimistic_claim_whose_transaction_is_not_opened_leaves_no_connectio
 async fn a_write_plan_whose_transaction_is_not_opened_is_not_written_in_part() {
     let plan = |key: &str| {
         let insert = Statement::each(INSERT_EACH, [Value::from(key)]);
-        shot_of(key, [insert, Statement::new("SELECT 1 / 0", [])])
+        plan_of(key, [insert, Statement::new("SELECT 1 / 0", [])])
     };
     for pooled in POOLED {
         let day = day(pooled).await;

@@ -17,7 +17,7 @@ use hapax_testkit::{
 use tokio::time::{Instant, timeout};
 
 use super::day::{Day, SHORT, WAYS, Way, ask, order};
-use crate::fixture::{INSERT, PATIENCE, shot};
+use crate::fixture::{INSERT, PATIENCE, plan};
 
 /// The statement that stores the response.
 const ANSWER: &str = "INSERT INTO hapax.idempotency_key";
@@ -42,7 +42,7 @@ async fn a_commit_that_happened_is_acknowledged_though_its_answer_was_lost() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_happened_is_acknowledged_though_the_time_of_its_plan_ran_out() {
     let day = Day::with(|settings| settings.statement_max = PATIENCE).await;
-    let mut planned = shot("k");
+    let mut planned = plan("k");
     planned.deadline = Some((Instant::now() + SHORT * 2).into_std());
     let trap = day.proxy.once(Moment::commit(), Deed::SwallowAfter);
     let outcome = timeout(PATIENCE / 2, day.node.execute_plan(planned)).await;
@@ -56,7 +56,7 @@ async fn a_commit_that_happened_is_acknowledged_though_the_time_of_its_plan_ran_
 #[tokio::test(flavor = "multi_thread")]
 async fn the_statement_that_opens_a_plans_transaction_is_not_cancelled() {
     let day = Day::new().await;
-    let mut planned = shot("k");
+    let mut planned = plan("k");
     planned.deadline = Some((Instant::now() + SHORT / 2).into_std());
     let cancelled = day.proxy.once(Moment::cancel(), Deed::HoldBefore);
     let begun = Moment::containing("SET LOCAL lock_timeout");
@@ -287,7 +287,7 @@ async fn group(
 ) -> (Vec<Result<ClaimOutcome<Duration>, StoreError>>, Vec<Trap>) {
     let fire = |key: String| {
         let node = day.node.clone();
-        tokio::spawn(async move { node.execute_plan(shot(&key)).await })
+        tokio::spawn(async move { node.execute_plan(plan(&key)).await })
     };
     let held = day.proxy.once(Moment::commit(), Deed::HoldAfter);
     let first = fire("first".to_owned());

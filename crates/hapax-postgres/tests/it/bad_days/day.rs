@@ -15,7 +15,7 @@ use hapax_testkit::{
     wait::Patience,
 };
 
-use crate::fixture::{Fixture, INSERT, PATIENCE, settings, shot};
+use crate::fixture::{Fixture, INSERT, PATIENCE, settings, plan};
 
 /// The timeouts of a node in these tests. Successful work must fit into them too, on a machine that
 /// runs other tests.
@@ -134,7 +134,7 @@ pub(crate) async fn order(
             ClaimOutcome::Taken(known) => known,
         },
         Way::Optimistic => return optimistic(node, key).await,
-        Way::PlannedRequest => match node.execute_plan(shot(key)).await? {
+        Way::PlannedRequest => match node.execute_plan(plan(key)).await? {
             ClaimOutcome::Open(_) => return Ok(response(key)),
             ClaimOutcome::Taken(known) => known,
         },

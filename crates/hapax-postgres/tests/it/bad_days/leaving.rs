@@ -17,7 +17,7 @@ use hapax_testkit::{
 use tokio::time::timeout;
 
 use super::day::{Day, SHORT, Way, ask, order};
-use crate::fixture::{INSERT, PATIENCE, shot};
+use crate::fixture::{INSERT, PATIENCE, plan};
 
 /// A request is dropped at its n-th poll, for every n until it completes.
 #[tokio::test(flavor = "multi_thread")]
@@ -109,7 +109,7 @@ async fn a_single_shot_that_is_given_up_at_any_point_is_whole_or_nothing() {
         for round in 0..5 {
             let key = format!("k{polls} {round}");
             let node = day.node.clone();
-            let request = async { drop(node.execute_plan(shot(&key)).await.unwrap()) };
+            let request = async { drop(node.execute_plan(plan(&key)).await.unwrap()) };
             give_up_after(polls, Box::pin(request)).await;
             check_left(&day, Way::PlannedRequest, &key).await;
         }
