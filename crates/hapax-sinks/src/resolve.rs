@@ -53,7 +53,7 @@ struct Host {
 struct UnderWay {
     number: u64,
     since: Instant,
-    told: watch::Receiver<Option<LookupResult>>,
+    outcome_receiver: watch::Receiver<Option<LookupResult>>,
 }
 
 /// Why a host name was not resolved.
@@ -98,10 +98,10 @@ impl Resolver {
             return Ok(Arc::new([address]));
         }
         let UnderWay {
-            since, mut told, ..
+            since, mut outcome_receiver, ..
         } = self.under_way(host)?;
         let silent = || LookupError::Silent(host.to_owned());
-        let answer = timeout_at(since + LOOKUP, told.wait_for(Option::is_some)).await;
+        let answer = timeout_at(since + LOOKUP, outcome_receiver.wait_for(Option::is_some)).await;
         match answer.map_err(|_| silent())?.as_deref() {
             Ok(Some(answer)) => answer.clone(),
             // The thread, or the runtime that waited for it, has ended.
@@ -129,7 +129,7 @@ impl Resolver {
             *slow += 1;
         }
         *last += 1;
-        let (tell, told) = watch::channel(None);
+        let (outcome_sender, outcome_receiver) = watch::channel(None);
         let turn = Lookup {
             inner: Arc::clone(&self.0),
             host: host.to_owned(),
@@ -140,11 +140,11 @@ impl Resolver {
         let under_way = UnderWay {
             number: *last,
             since: turn.since,
-            told,
+            outcome_receiver,
         };
         entry.under_way = Some(under_way.clone());
         drop(known);
-        tokio::spawn(turn.take(tell));
+        tokio::spawn(turn.take(outcome_sender));
         Ok(under_way)
     }
 }
@@ -159,8 +159,8 @@ struct Lookup {
 }
 
 impl Lookup {
-    async fn take(mut self, tell: watch::Sender<Option<LookupResult>>) {
-        let mut outcome = tell.subscribe();
+    async fn take(mut self, outcome_sender: watch::Sender<Option<LookupResult>>) {
+        let mut outcome = outcome_sender.subscribe();
         let place = if self.is_slow {
             None
         } else {
@@ -171,7 +171,7 @@ impl Lookup {
         let began = thread.spawn(move || {
             let found = (inner.ask)(&host).map(Arc::from);
             let answer = found.map_err(|error| LookupError::Failed(host, Arc::new(error)));
-            tell.send_replace(Some(answer));
+            outcome_sender.send_replace(Some(answer));
         });
         if began.is_err() {
             // The sender was dropped with the thread that could not be started.

@@ -166,7 +166,7 @@ impl<T> Leader<T> {
     /// Sends the result to every follower with the same fingerprint and ends the flight.
     ///
     /// Followers with another fingerprint continue on their own, unless the key was confirmed.
-    pub fn finish(mut self, told: &T)
+    pub fn finish(mut self, outcome: &T)
     where
         T: Clone,
     {
@@ -179,7 +179,7 @@ impl<T> Leader<T> {
                 })
         };
         for waiter in same {
-            let _ = waiter.tell.send(Waited::Finished(told.clone()));
+            let _ = waiter.tell.send(Waited::Finished(outcome.clone()));
         }
         self.hand_over();
     }

@@ -411,7 +411,7 @@ mod tests {
     use super::*;
 
     /// An enabled endpoint with this number of failures, and deliveries that are due in some seconds.
-    fn standing(failures: u32, due: &[i64], failed: u64) -> EndpointState<'static> {
+    fn endpoint_state(failures: u32, due: &[i64], failed: u64) -> EndpointState<'static> {
         let now = Timestamp::from_millis(1_000_000_000);
         let at = |seconds: &i64| Timestamp::from_millis(now.as_millis() + seconds * 1_000);
         EndpointState {
@@ -429,27 +429,27 @@ mod tests {
 
     #[test]
     fn a_sentence_says_why_an_endpoint_does_not_move() {
-        assert_eq!(why(&standing(0, &[], 0)), "Nothing waits for it.");
+        assert_eq!(why(&endpoint_state(0, &[], 0)), "Nothing waits for it.");
         assert_eq!(
-            why(&standing(0, &[], 2)),
+            why(&endpoint_state(0, &[], 2)),
             "Nothing waits for it, and 2 deliveries failed after the last attempt: send them again \
              if they are still needed."
         );
         assert_eq!(
-            why(&standing(0, &[5], 0)),
+            why(&endpoint_state(0, &[5], 0)),
             "1 delivery waits, and the next attempt is in 5.0 s."
         );
         assert_eq!(
-            why(&standing(7, &[30, 60], 0)),
+            why(&endpoint_state(7, &[30, 60], 0)),
             "2 deliveries wait, because the last 7 attempts have failed for 24 h; the relay sends \
              one delivery at a time, and the next attempt is in 30 s."
         );
-        let late = why(&standing(0, &[-90], 0));
+        let late = why(&endpoint_state(0, &[-90], 0));
         assert!(late.contains("due for 1 min 30 s"), "{late}");
         assert!(late.contains("check that a relay"), "{late}");
         let disabled = EndpointState {
             disabled: Some(("410", None)),
-            ..standing(0, &[5], 0)
+            ..endpoint_state(0, &[5], 0)
         };
         let said = why(&disabled);
         let expected = "It was disabled: 410; 1 delivery waits";
@@ -461,7 +461,7 @@ mod tests {
             why(&EndpointState {
                 disabled: Some(("410", None)),
                 probe_at,
-                ..standing(0, &[5], 0)
+                ..endpoint_state(0, &[5], 0)
             })
         };
         assert!(
@@ -472,7 +472,7 @@ mod tests {
         assert!(probed(-1).contains("A probe is due"), "{}", probed(-1));
         let slowed = EndpointState {
             slowed: Some("5 attempts in a row have failed: status 503"),
-            ..standing(5, &[8], 0)
+            ..endpoint_state(5, &[8], 0)
         };
         assert_eq!(
             why(&slowed),

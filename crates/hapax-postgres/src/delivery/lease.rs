@@ -19,7 +19,7 @@ use crate::{
 
 use super::sweep;
 
-/// Appends a sign of life, and says who else lives and holds what.
+/// Appends a heartbeat, and returns the live nodes and the partitions that each owns.
 pub(super) async fn heartbeat(
     store: &Postgres,
     node: &str,

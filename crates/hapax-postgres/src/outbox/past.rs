@@ -29,11 +29,11 @@ impl Postgres {
         limit: usize,
     ) -> Result<Past, StoreError> {
         let only = shards(of);
-        let crowd: Vec<&str> = except.iter().flatten().map(Tenant::as_str).collect();
+        let excluded: Vec<&str> = except.iter().flatten().map(Tenant::as_str).collect();
         let is_nobody = except.iter().any(Option::is_none);
         let params: [&dyn Param; 7] = [
             &beyond,
-            &crowd,
+            &excluded,
             &rows(limit),
             &rows(READ_BYTES),
             &only.as_deref(),

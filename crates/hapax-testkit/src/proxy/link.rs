@@ -50,7 +50,7 @@ enum End {
 }
 
 /// Forwards a connection until it ends.
-pub(super) async fn carry(mut client: TcpStream, mut server: TcpStream, shared: &Shared) {
+pub(super) async fn forward(mut client: TcpStream, mut server: TcpStream, shared: &Shared) {
     let protocol = shared.is_postgres.then(Mutex::<Protocol>::default);
     let mut resets = shared.resets.subscribe();
     let end = {
