@@ -107,7 +107,7 @@ pub(crate) fn evaluate(
                     return taken
                         .map(ClaimOutcome::Taken)
                         .map(Some)
-                        .map_err(encrypted("stored answer"));
+                        .map_err(encrypted("stored response"));
                 }
                 None => OldRow::Expired,
             }
@@ -247,14 +247,14 @@ impl KeyColumns<'_> {
     fn response(&self) -> Result<StoredResponse, StoreError> {
         let status = self
             .status
-            .ok_or_else(|| corrupt("stored answer: it has no status"))?;
+            .ok_or_else(|| corrupt("stored response: it has no status"))?;
         let headers = self.headers.and_then(StoredResponse::parse_header_block);
         let body = self
             .body
-            .ok_or_else(|| corrupt("stored answer: it has no body"))?;
+            .ok_or_else(|| corrupt("stored response: it has no body"))?;
         Ok(StoredResponse {
             status: status.unsigned_abs(),
-            headers: headers.ok_or_else(|| corrupt("stored answer: its header block"))?,
+            headers: headers.ok_or_else(|| corrupt("stored response: its header block"))?,
             body: Bytes::copy_from_slice(body),
         })
     }

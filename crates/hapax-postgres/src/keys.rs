@@ -91,7 +91,7 @@ impl Keys for Postgres {
         };
         if let Some(kept) = record.response.take() {
             let response = self.keyring().decrypt_response(scope, kept);
-            record.response = Some(response.map_err(encrypted("stored answer"))?);
+            record.response = Some(response.map_err(encrypted("stored response"))?);
         }
         Ok(Some(record))
     }

@@ -80,7 +80,7 @@ impl ClaimRow {
             "replay" => {
                 let fresh_for = stands(self.fresh_for.unwrap_or_default());
                 let status = self.status.and_then(|it| u16::try_from(it).ok());
-                let status = status.ok_or_else(|| corrupt("stored answer: its status"))?;
+                let status = status.ok_or_else(|| corrupt("stored response: its status"))?;
                 let headers = pairs(self.headers.as_deref().unwrap_or("[]"))?;
                 let body = self.body.unwrap_or_default().into();
                 Taken::Replay {
@@ -115,7 +115,7 @@ fn headers(response: &StoredResponse) -> String {
 /// Reads back what [`headers`] wrote.
 fn pairs(text: &str) -> Result<Vec<(String, Bytes)>, StoreError> {
     let pairs: Vec<(String, String)> = serde_json::from_str(text)
-        .map_err(|error| corrupt(format!("headers of a stored answer: {error}")))?;
+        .map_err(|error| corrupt(format!("headers of a stored response: {error}")))?;
     let bytes = |value: String| {
         let bytes = value.chars().map(|it| u8::try_from(u32::from(it)));
         bytes.collect::<Result<Vec<u8>, _>>().map(Bytes::from)
@@ -125,7 +125,7 @@ fn pairs(text: &str) -> Result<Vec<(String, Bytes)>, StoreError> {
         .map(|(name, value)| Ok((name, bytes(value)?)));
     pairs
         .collect::<Result<_, std::num::TryFromIntError>>()
-        .map_err(|_| corrupt("headers of a stored answer: they are not Latin-1"))
+        .map_err(|_| corrupt("headers of a stored response: they are not Latin-1"))
 }
 
 /// An event in the words of `contract/emit`.
