@@ -396,7 +396,7 @@ pub(crate) async fn within<R>(
 pub(crate) enum QueryError {
     /// The database or the wire said so.
     Failed(tokio_postgres::Error),
-    /// Nothing was heard.
+    /// No result was received.
     Lost,
 }
 

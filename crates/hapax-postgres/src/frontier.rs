@@ -55,7 +55,7 @@ pub(crate) struct Late {
     floor: i64,
 }
 
-/// Which transactions were over at a moment.
+/// Snapshot: the transactions that had ended at a moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     pub(crate) text: Box<str>,

@@ -39,7 +39,7 @@ pub(crate) struct ClaimedKey {
 /// The row of a free key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OldRow {
-    /// Nothing.
+    /// There is no row.
     None,
     /// A row that has expired.
     Expired,
@@ -48,7 +48,7 @@ pub(crate) enum OldRow {
     Unread,
 }
 
-/// What a claim has found at the locks of its key.
+/// Result of a claim at the locks of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyLock {
     /// This transaction has the key.
@@ -138,7 +138,7 @@ pub(crate) fn retention(claim: &Claim) -> Duration {
     claim.retention.min(RETENTION_MAX)
 }
 
-/// An answer as the row keeps it.
+/// A response as the columns of its row.
 #[derive(Debug)]
 pub(crate) struct ResponseColumns {
     pub(crate) status: i16,
@@ -208,7 +208,7 @@ macro_rules! key_columns {
 #[cfg(feature = "sqlx")]
 pub(crate) use key_columns;
 
-/// Reads a row of the key table; its answer is as it is kept.
+/// Reads a row of the key table. Its response is not decrypted.
 pub(crate) fn record(row: &Row) -> Result<KeyRecord, StoreError> {
     let columns = columns(row).map_err(|error| corrupt(format!("idempotency key: {error}")))?;
     columns.record()

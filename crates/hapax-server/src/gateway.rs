@@ -31,7 +31,7 @@ use crate::{
     retention,
 };
 
-/// What is set up before the database is opened.
+/// Bootstrap of the gateway: what is set up before the database is opened.
 struct Bootstrap {
     context: Context,
     settings: Settings,

@@ -131,8 +131,8 @@ impl Client {
 
     /// Sends a request until the response is final or the request may not be sent again.
     ///
-    /// The result is `Ok` for a response with any status. [`Response::stopped`] says why there was no
-    /// further attempt.
+    /// The result is `Ok` for a response with any status. [`Response::stopped`] says why there was
+    /// no further attempt.
     ///
     /// # Errors
     /// Fails if no response was received, or if it is too long. Also fails, before anything is

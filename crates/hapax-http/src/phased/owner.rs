@@ -61,11 +61,11 @@ struct Reached<T> {
 
 /// The state of the last phase.
 pub(crate) enum Last<T> {
-    /// Not opened.
+    /// The last phase was not opened.
     None,
-    /// Open until the response is known.
+    /// The transaction is open until the response is known.
     Open(T),
-    /// Still held by the handler.
+    /// The handler still holds the transaction.
     Kept,
 }
 

@@ -277,7 +277,7 @@ fn is_transient(error: &StoreError) -> bool {
     )
 }
 
-/// What happens to the key after the handler has responded.
+/// Disposition of a phased key after its handler has responded.
 #[derive(Clone, Copy)]
 enum KeyDisposition {
     Store(Effect),

@@ -53,10 +53,10 @@ impl<'a> From<&'a Claim> for Origin<'a> {
     }
 }
 
-/// How long a claim holds the answer back for the same key's transaction elsewhere, in seconds.
+/// How long a claim waits for another transaction of the same key, in seconds.
 const WAIT_SECS: f64 = WAIT.as_secs_f64();
 
-/// How long the answer is to be remembered, in seconds.
+/// Retention of the response, in seconds.
 fn retention(claim: &Claim) -> f64 {
     claim.retention.min(RETENTION_MAX).as_secs_f64()
 }
@@ -101,7 +101,7 @@ fn stands(secs: f64) -> Duration {
     Duration::try_from_secs_f64(secs).unwrap_or_default()
 }
 
-/// An answer's headers as pairs; each byte of a value is one character of Latin-1.
+/// The headers of a response as pairs; each byte of a value is one character of Latin-1.
 fn headers(response: &StoredResponse) -> String {
     let text = |value: &Bytes| value.iter().copied().map(char::from).collect::<String>();
     let pairs = response

@@ -77,7 +77,7 @@ pub async fn complete(
     row.try_get(0).map(stands).map_err(store_error)
 }
 
-/// Lets the claimed key go without an answer; it is free when the transaction ends.
+/// Releases the claimed key without a response; it is free when the transaction ends.
 ///
 /// # Errors
 /// As [`complete`].

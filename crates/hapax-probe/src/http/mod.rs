@@ -1,6 +1,6 @@
 //! HTTP/1.1, spoken byte by byte.
 //!
-//! A [`Request`] is sent exactly as it is written, also if it is not valid HTTP. An [`Response`] keeps
+//! A [`Request`] is sent exactly as it is written, also if it is not valid HTTP. A [`Response`] keeps
 //! the status, all header fields in their order and the body. Each exchange has a connection of its
 //! own, which the probe can cut at any byte.
 

@@ -1,4 +1,4 @@
-//! Where the database is: a PostgreSQL server, or an SQLite file.
+//! Location of the database: a PostgreSQL server, or an SQLite file.
 
 use std::{
     fmt,
@@ -7,7 +7,7 @@ use std::{
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-/// What is accepted, for the error.
+/// The accepted forms, for the error message.
 const ACCEPTED: &str = "must be a PostgreSQL URL such as postgres://user@host/database, or an \
                         SQLite file such as sqlite:shop.db";
 /// The extensions by which the name of an SQLite file is recognized before the file exists.

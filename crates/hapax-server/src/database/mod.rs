@@ -18,7 +18,7 @@ use crate::config::{Database, DatabaseLocation};
 
 pub(crate) use relay_store::{DatabaseState, RelayStore};
 
-/// What is needed to open the database.
+/// Access to the database: the settings and secrets with which it is opened.
 #[derive(Debug)]
 pub(crate) struct Access<'a> {
     /// The section of the configuration.

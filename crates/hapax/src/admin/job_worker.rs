@@ -13,7 +13,7 @@ use super::{Admin, JobStep};
 
 /// Poll interval while no job is due.
 const POLL: Duration = Duration::from_secs(1);
-/// The same after [`IDLE_POLLS`] polls that have found no job.
+/// Poll interval after [`IDLE_POLLS`] polls that have found no job.
 const POLL_IDLE: Duration = Duration::from_secs(5);
 /// Number of polls without a job after which the worker polls less often.
 const IDLE_POLLS: u32 = 60;

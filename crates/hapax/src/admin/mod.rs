@@ -1,4 +1,4 @@
-//! What operators see and do: one set of filters, views and traits for the CLI, the admin API and
+//! Administration: one set of filters, views and traits for the CLI, the admin API and
 //! the console.
 //!
 //! There is one trait for each noun, and a store implements all of them ([`Admin`]). The views are

@@ -1,4 +1,4 @@
-//! Which endpoints take an event, by their filters.
+//! Filtering: the endpoints that take an event, by their filters.
 //!
 //! Customers write the filters, and those of 50 endpoints can take seconds for a large payload. They are
 //! applied to it on a thread for blocking work, for one event at a time, and an event waits for that for a

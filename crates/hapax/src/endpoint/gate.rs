@@ -50,14 +50,14 @@ struct Entry {
     is_late: bool,
 }
 
-/// Which attempts a place is for.
+/// Kind of the attempts that share a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     First,
     Retry,
 }
 
-/// The place of a delivery in flight.
+/// A delivery in flight, which takes a place in the bounds of its endpoint and of the process.
 #[derive(Debug)]
 pub(super) struct InFlight {
     gate: Gate,
@@ -70,12 +70,12 @@ pub(super) struct InFlight {
 #[derive(Clone, Debug)]
 pub(super) struct Permit(Arc<Mutex<OwnedSemaphorePermit>>);
 
-/// Whether an endpoint gets a first attempt.
+/// Decision about a first attempt at an endpoint.
 #[derive(Debug)]
 pub(super) enum Entrance {
-    /// It does.
+    /// The attempt may begin.
     Open(InFlight),
-    /// It is slow, failed last, or has no place left.
+    /// The endpoint is slow, failed last, or has no place left.
     Closed,
     /// The process has no place left.
     Full,

@@ -11,15 +11,15 @@ use super::{
 /// A condition, or several.
 #[derive(Debug)]
 pub(super) enum Condition {
-    /// Every one of these holds.
+    /// Holds if all of these conditions hold.
     All(Vec<Condition>),
-    /// One of these holds.
+    /// Holds if one of these conditions holds.
     Any {
         /// The place in the filter.
         place: String,
         of: Vec<Condition>,
     },
-    /// This does not hold.
+    /// Holds if this condition does not hold.
     Not {
         /// The place in the filter.
         place: String,
@@ -38,8 +38,8 @@ pub(super) struct Test {
     pub(super) operator: Operator,
 }
 
-/// What is expected of a value. `Differs`, `NotIn` and `Exists(false)` also hold if there is no
-/// value.
+/// Comparison of a value with what is expected. `Differs`, `NotIn` and `Exists(false)` also hold if
+/// there is no value.
 #[derive(Debug)]
 pub(super) enum Operator {
     Equals(Literal),

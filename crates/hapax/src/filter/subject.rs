@@ -1,4 +1,4 @@
-//! Which value of an event a condition looks at.
+//! Subject of a condition: the value of an event that it looks at.
 //!
 //! A name that begins with a slash is a JSON Pointer (RFC 6901) into the payload. The other names
 //! are those of fields of the event, so that a payload can have members with the same names.

@@ -89,7 +89,7 @@ pub async fn complete(
     stored.map(stands).map_err(sqlx_error)
 }
 
-/// Lets the claimed key go without an answer; it is free when the transaction ends.
+/// Releases the claimed key without a response; it is free when the transaction ends.
 ///
 /// # Errors
 /// As [`complete`].

@@ -51,7 +51,7 @@ pub(super) async fn check(
     Ok(findings)
 }
 
-/// What the database says of feeds: gaps, and feeds that are not configured any more.
+/// Findings about the feeds in the database: gaps, and feeds that are not configured any more.
 async fn recorded(context: &Context, client: &Client) -> Result<Vec<Finding>, QueryError> {
     let is_there = first_text(client, "SELECT to_regclass('hapax.feed') IS NOT NULL").await?;
     if is_there != "t" {

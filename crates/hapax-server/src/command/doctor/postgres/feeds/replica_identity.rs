@@ -109,7 +109,7 @@ impl Identity {
         !self.is_full && self.columns.is_empty()
     }
 
-    /// Those of some columns that it does not contain.
+    /// Returns the given columns that the identity does not contain.
     fn lacks<'a>(&self, columns: &BTreeSet<&'a str>) -> Vec<&'a str> {
         let columns = columns.iter().copied();
         columns
@@ -210,7 +210,7 @@ fn missing_in_own(
     Some(warning(name, found, remedy))
 }
 
-/// One finding for all partitions that lack the same columns.
+/// Finding about all partitions that lack the same columns.
 fn missing_in_partitions(
     name: &str,
     of_table: &str,
@@ -261,7 +261,7 @@ fn read(table: &FeedTable) -> impl Iterator<Item = &str> {
     mapped.map(String::as_str).chain(long(table))
 }
 
-/// Those of them whose values may be long.
+/// Returns the mapped columns whose values may be long.
 fn long(table: &FeedTable) -> impl Iterator<Item = &str> {
     let long = [&table.payload, &table.headers].into_iter().flatten();
     long.map(String::as_str)

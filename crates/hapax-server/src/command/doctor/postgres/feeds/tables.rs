@@ -100,7 +100,7 @@ async fn descents(client: &Client, publication: &str) -> Result<Vec<Descent>, Qu
     Ok(descents.collect())
 }
 
-/// Those of the tables that exist.
+/// Returns the tables that exist.
 async fn existing(
     client: &Client,
     tables: &BTreeSet<String>,
@@ -120,7 +120,7 @@ async fn existing(
     Ok(names.map(str::to_owned).collect())
 }
 
-/// What it means that a table does not exist, and what to do about it.
+/// Finding about a table that does not exist, and its remedy.
 fn nonexistence(table: &str, publication: &str) -> (String, String) {
     let found = format!(
         "table {table} is not in publication {publication}, because it does not exist: the feed stops at \
