@@ -322,7 +322,7 @@ fn read(path: &Path) -> Result<Value, Failure> {
         let read: Result<Value, _> = toml::from_str(&text);
         return read.map_err(|_| Failure::new(USAGE, format!("{shown} is no TOML")));
     }
-    let no_json = |_| Failure::new(USAGE, format!("{shown} is no JSON"));
+    let no_json = |_| Failure::new(USAGE, format!("{shown}: expected JSON"));
     let json = serde_json::from_str(&text).map_err(no_json)?;
     // The error has the name of a member and no value.
     let distinct = serde_json::from_str::<DistinctNames>(&text);
