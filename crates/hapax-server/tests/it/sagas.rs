@@ -192,7 +192,7 @@ async fn what_makes_no_sense_is_refused_by_its_name<S: TestStore>() {
         "s1",
         &["done", "--step", "charge", "--made", "{"],
         2,
-        "no JSON",
+        "expected JSON",
     );
     check("s2", &["close"], 4, "saga is running");
     check("s3", &["close"], 3, "there is no saga s3");
