@@ -73,7 +73,7 @@ async fn identities(
              JOIN pg_class AS child ON child.oid = inhrelid
              WHERE part.relkind = 'p'
          )
-         SELECT of_table, format('%s.%s', nspname, relname), relreplident, attname
+         SELECT of_table, format('%s.%s', nspname, relname) AS relation, relreplident, attname
          FROM part
          JOIN pg_class ON pg_class.oid = part.oid
          JOIN pg_namespace ON pg_namespace.oid = relnamespace
@@ -87,8 +87,8 @@ async fn identities(
     );
     let mut tables = BTreeMap::<String, Identities>::new();
     for row in rows(client, &find).await? {
-        let text = |column: usize| row.get(column).unwrap_or_default();
-        let (table, relation) = (text(0), text(1));
+        let text = |column: &str| row.get(column).unwrap_or_default();
+        let (table, relation) = (text("of_table"), text("relation"));
         let identities = tables.entry(table.to_owned()).or_default();
         let identity = if relation == table {
             &mut identities.own
@@ -98,8 +98,9 @@ async fn identities(
                 .entry(relation.to_owned())
                 .or_default()
         };
-        identity.is_full = text(2) == "f";
-        identity.columns.extend(row.get(3).map(str::to_owned));
+        identity.is_full = text("relreplident") == "f";
+        let column = row.get("attname").map(str::to_owned);
+        identity.columns.extend(column);
     }
     Ok(tables)
 }
