@@ -36,11 +36,11 @@ fn counted(settings: &mut Settings) -> Arc<AtomicUsize> {
     commits
 }
 
-type Told = Vec<Result<ClaimOutcome<Duration>, StoreError>>;
+type Outcomes = Vec<Result<ClaimOutcome<Duration>, StoreError>>;
 
 /// Starts requests while the only group that may be in progress waits for a table lock, so that
 /// they queue as the next group. Then releases the lock.
-async fn together(fixture: &Fixture, plans: Vec<PlannedRequest<Statement>>) -> Told {
+async fn together(fixture: &Fixture, plans: Vec<PlannedRequest<Statement>>) -> Outcomes {
     let blocker = fixture.database.client().await;
     blocker
         .batch_execute("BEGIN; LOCK TABLE hold")
@@ -83,7 +83,7 @@ async fn one_lane(set: impl FnOnce(&mut Settings)) -> Fixture {
 }
 
 #[track_caller]
-fn check_committed(outcome: &Told) {
+fn check_committed(outcome: &Outcomes) {
     let committed =
         |ran: &Result<ClaimOutcome<Duration>, StoreError>| matches!(ran, Ok(ClaimOutcome::Open(_)));
     assert!(outcome.iter().all(committed), "{outcome:?}");
@@ -269,7 +269,7 @@ async fn two_nodes_groups_that_lock_each_other_out_all_commit() {
         fire(node, plan_of(&format!("k{it}"), ids.into_iter().map(take)))
     };
     let fired: Vec<_> = (0..200).map(ask).collect();
-    let mut outcome: Told = join_all(fired)
+    let mut outcome: Outcomes = join_all(fired)
         .await
         .into_iter()
         .map(Result::unwrap)

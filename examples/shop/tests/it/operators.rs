@@ -12,7 +12,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    carrier::hapax,
+    relay_process::hapax,
     shop::{Home, ORDER, PATIENCE, Shop, Store, on_both_stores},
 };
 

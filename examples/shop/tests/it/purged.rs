@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{
-    carrier::hapax,
+    relay_process::hapax,
     shop::{Home, ORDER, PATIENCE, Shop, Store, check_replays, lasting},
 };
 

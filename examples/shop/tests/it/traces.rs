@@ -11,7 +11,7 @@ use hapax_testkit::{
 use http::Method;
 
 use crate::{
-    carrier::start_relay,
+    relay_process::start_relay,
     collector::{Collector, Span},
     shop::{Home, JSON, ORDER, PATIENCE, Shop, Store, bought, lasting},
 };
