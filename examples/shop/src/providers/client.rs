@@ -224,6 +224,6 @@ fn unwritten(error: impl Into<BoxError>) -> CallError {
 
 impl fmt::Debug for ProviderClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Desk").field(&self.base).finish()
+        f.debug_tuple("ProviderClient").field(&self.base).finish()
     }
 }
