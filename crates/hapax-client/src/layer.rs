@@ -225,7 +225,7 @@ fn classify<R, E>(
             let retry_after = retry::retry_after(header, shared.clock.now());
             let status = response.status();
             let note = retry_after.map(|wait| format!("retry after {} s", wait.as_secs()));
-            let seen = Seen::Answer {
+            let seen = Seen::Response {
                 status,
                 retry_after,
                 is_stored: is_stored(response.headers()),

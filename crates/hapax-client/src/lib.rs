@@ -49,7 +49,9 @@ mod layer;
 
 pub use attempt::{Attempt, Attempts};
 #[cfg(feature = "reqwest")]
-pub use client::{Answer, Client, ClientError, Request, RequestError, SendError, Settings, Watch};
+pub use client::{
+    Client, ClientError, Request, RequestError, Response, SendError, Settings, Watch,
+};
 pub use hapax::retry::{Backoff, Budget};
 pub use journal::{Begun, FileJournal, Intent, Journal};
 #[cfg(feature = "tower")]

@@ -36,7 +36,7 @@ pub struct Policy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
     /// A response was received.
-    Answer {
+    Response {
         /// The status.
         status: StatusCode,
         /// The wait that the response asks for.
@@ -56,7 +56,7 @@ impl Seen {
     /// Whether another attempt can have another outcome.
     pub(crate) fn is_passing(self) -> bool {
         match self {
-            Self::Answer {
+            Self::Response {
                 status,
                 retry_after,
                 is_stored,
@@ -68,7 +68,7 @@ impl Seen {
     /// The wait that was asked for.
     pub(crate) fn asked(self) -> Option<Duration> {
         match self {
-            Self::Answer { retry_after, .. } => retry_after,
+            Self::Response { retry_after, .. } => retry_after,
             Self::NotSent | Self::Lost | Self::TimedOut => None,
         }
     }

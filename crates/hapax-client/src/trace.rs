@@ -3,14 +3,14 @@
 //! The trace is the one that the caller names in the header `traceparent` of the request, or else a
 //! new one. Each attempt sends the ids of its span.
 
-use hapax::trace::{Place, TRACEPARENT, TraceContext, Traces};
+use hapax::trace::{TracePosition, TRACEPARENT, TraceContext, Traces};
 use http::{HeaderMap, HeaderValue};
 use tracing::{Span, debug_span, field::Empty};
 
 use crate::policy::IDEMPOTENCY_ATTEMPT;
 
 /// Returns the place of an operation: below the caller's context, or at the root of a new trace.
-pub(crate) fn place(traces: &Traces, headers: &HeaderMap) -> Place {
+pub(crate) fn place(traces: &Traces, headers: &HeaderMap) -> TracePosition {
     let mut values = headers.get_all(TRACEPARENT).iter();
     // If the header occurs twice, it is unknown which one the caller meant.
     let only = values.next().filter(|_| values.next().is_none());
@@ -21,7 +21,7 @@ pub(crate) fn place(traces: &Traces, headers: &HeaderMap) -> Place {
 /// Adds the headers of an attempt, and returns its span.
 pub(crate) fn attempt(
     traces: &Traces,
-    operation: &Place,
+    operation: &TracePosition,
     number: u32,
     headers: &mut HeaderMap,
 ) -> Span {

@@ -32,7 +32,7 @@ use crate::{
     guard::PageRequest,
     html::{Element, Html, el, link},
     layout::{Page, sealed},
-    pages::{Shown, Trouble},
+    pages::{Shown, ErrorPage},
     session::{self, LIFE},
 };
 
@@ -67,7 +67,7 @@ const FIELDS: [&str; 15] = [
 const ASKED_AT: &str = "asked_at";
 
 /// An action and its object.
-enum Act {
+enum Action {
     OneDelivery {
         verb: OneDelivery,
         partition: String,
@@ -171,9 +171,9 @@ struct Plan {
 /// Shows the confirmation page.
 pub(crate) async fn ask(State(console): State<Console>, page_request: PageRequest) -> Shown {
     if !page_request.acts() {
-        return Err(Trouble::wrong("A viewer has read access only."));
+        return Err(ErrorPage::wrong("A viewer has read access only."));
     }
-    let act = Act::read(&page_request.fields)?;
+    let act = Action::read(&page_request.fields)?;
     let at = console.0.clock.now();
     let plan = act.plan(&console, &page_request.caller().actor, at).await?;
     let (key, at) = (session::mint(), at.as_millis().to_string());
@@ -224,14 +224,14 @@ pub(crate) async fn ask(State(console): State<Console>, page_request: PageReques
 pub(crate) async fn act(
     State(console): State<Console>,
     page_request: PageRequest,
-) -> Result<Response, Trouble> {
-    let act = Act::read(&page_request.fields)?;
+) -> Result<Response, ErrorPage> {
+    let act = Action::read(&page_request.fields)?;
     let reason = page_request.fields.text("reason").trim();
     if reason.is_empty() {
-        return Err(Trouble::wrong("A reason is required. Nothing was done."));
+        return Err(ErrorPage::wrong("A reason is required. Nothing was done."));
     }
     if reason.len() > REASON_BYTES_MAX {
-        return Err(Trouble::wrong("The reason is too long. Nothing was done."));
+        return Err(ErrorPage::wrong("The reason is too long. Nothing was done."));
     }
     let actor = page_request.caller().actor.clone().because(reason);
     let at = asked_at(&page_request.fields, console.0.clock.now())?;
@@ -251,7 +251,7 @@ pub(crate) async fn act(
 
 /// The time of the form. Ages are relative to it, however often and late the form is sent. It is
 /// neither older than a session ([`LIFE`]) nor in the future.
-fn asked_at(fields: &Fields, now: Timestamp) -> Result<Timestamp, Trouble> {
+fn asked_at(fields: &Fields, now: Timestamp) -> Result<Timestamp, ErrorPage> {
     let Some(text) = fields.get(ASKED_AT) else {
         return Ok(now);
     };
@@ -260,13 +260,13 @@ fn asked_at(fields: &Fields, now: Timestamp) -> Result<Timestamp, Trouble> {
     at.filter(fits).ok_or_else(|| {
         let why = "The time of the form is not valid, or too long ago: load the page again. \
                    Nothing was done.";
-        Trouble::wrong(why)
+        ErrorPage::wrong(why)
     })
 }
 
 /// An optional field, parsed.
-fn parsed<T: FromStr>(fields: &Fields, name: &str) -> Result<Option<T>, Trouble> {
-    let wrong = |_| Trouble::wrong(format!("The field {name} is not valid. Nothing was done."));
+fn parsed<T: FromStr>(fields: &Fields, name: &str) -> Result<Option<T>, ErrorPage> {
+    let wrong = |_| ErrorPage::wrong(format!("The field {name} is not valid. Nothing was done."));
     fields
         .get(name)
         .map(|text| text.parse().map_err(wrong))
@@ -274,10 +274,10 @@ fn parsed<T: FromStr>(fields: &Fields, name: &str) -> Result<Option<T>, Trouble>
 }
 
 /// A required field with what the operator has seen or counted.
-fn looked_at<T>(value: Option<T>, name: &str) -> Result<T, Trouble> {
+fn looked_at<T>(value: Option<T>, name: &str) -> Result<T, ErrorPage> {
     let missing = || {
         let why = format!("The field {name} is missing: reload the page. Nothing was done.");
-        Trouble::wrong(why)
+        ErrorPage::wrong(why)
     };
     value.ok_or_else(missing)
 }
@@ -289,19 +289,19 @@ fn hidden(name: &str, value: &str) -> Element {
         .attr("value", value)
 }
 
-impl Act {
-    fn read(fields: &Fields) -> Result<Self, Trouble> {
+impl Action {
+    fn read(fields: &Fields) -> Result<Self, ErrorPage> {
         let text = |name| {
-            let missing = || Trouble::wrong(format!("The field {name} is missing."));
+            let missing = || ErrorPage::wrong(format!("The field {name} is missing."));
             fields.get(name).map(str::to_owned).ok_or_else(missing)
         };
         let whole = |name| {
             let number = text(name)?.parse::<i64>();
-            number.map_err(|_| Trouble::wrong(format!("The field {name} is not a whole number.")))
+            number.map_err(|_| ErrorPage::wrong(format!("The field {name} is not a whole number.")))
         };
         let q = || fields.text("q").to_owned();
         let one = |verb| {
-            Ok::<_, Trouble>(Self::OneDelivery {
+            Ok::<_, ErrorPage>(Self::OneDelivery {
                 verb,
                 partition: text("partition")?,
                 position: whole("position")?,
@@ -309,7 +309,7 @@ impl Act {
         };
         let destination = |verb| {
             let dest = text("dest")?;
-            Ok::<_, Trouble>(Self::Destination { verb, dest })
+            Ok::<_, ErrorPage>(Self::Destination { verb, dest })
         };
         Ok(match fields.text("act") {
             "replay" => one(OneDelivery::Replay)?,
@@ -355,7 +355,7 @@ impl Act {
             "seek" => Self::Seek(SeekAct::read(fields)?),
             "settle" => Self::Unknown(UnknownAct::read(fields)?),
             other => {
-                return Err(Trouble::wrong(format!("Unknown action {other:?}.")));
+                return Err(ErrorPage::wrong(format!("Unknown action {other:?}.")));
             }
         })
     }

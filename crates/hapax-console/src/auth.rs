@@ -60,10 +60,10 @@ pub struct BadToken {
 
 /// The tokens as hashes.
 #[derive(Clone, Debug, Default)]
-pub struct Tokens(Vec<Known>);
+pub struct Tokens(Vec<KnownToken>);
 
 #[derive(Clone, Debug)]
-struct Known {
+struct KnownToken {
     hash: [u8; 32],
     caller: Caller,
 }
@@ -83,7 +83,7 @@ impl Tokens {
     /// Fails with the first token that is too short, has two owners, or has a tenant that is not
     /// valid.
     pub fn of<'a>(given: impl IntoIterator<Item = Given<'a>>) -> Result<Self, BadToken> {
-        let mut known: Vec<Known> = Vec::new();
+        let mut known: Vec<KnownToken> = Vec::new();
         for one in given {
             let hash = hash(one.token.as_bytes());
             let bad = |setting, problem| BadToken {
@@ -110,7 +110,7 @@ impl Tokens {
             };
             let role = one.role;
             let caller = Caller { actor, role };
-            known.push(Known { hash, caller });
+            known.push(KnownToken { hash, caller });
         }
         Ok(Self(known))
     }

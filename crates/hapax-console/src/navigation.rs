@@ -5,7 +5,7 @@ use hapax::{admin::Count, saga::State};
 use crate::{
     format::count,
     html::{Element, Html, el, link},
-    sample::Look,
+    sample::LiveFigures,
 };
 
 /// The pages: the key after `g` that opens it, the path, and the title.
@@ -47,7 +47,7 @@ pub(crate) struct Tallies {
 
 impl Tallies {
     /// The numbers of a sample.
-    pub(crate) fn of(look: &Look) -> Self {
+    pub(crate) fn of(look: &LiveFigures) -> Self {
         let mut dead = Count::default();
         for it in &look.overview.destinations {
             dead.add(it.dead);

@@ -18,19 +18,19 @@ pub(crate) const WAIT: Duration = Duration::from_secs(1);
 /// Maximum number of delayed responses. Further ones are sent at once.
 const WAITING_MAX: usize = 32;
 /// Minimum interval between two log messages about wrong tokens.
-const TELL: Duration = Duration::from_mins(1);
+const REPORT_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The wrong tokens of all browsers.
 #[derive(Debug)]
 pub(crate) struct RateLimit {
     waiting: Semaphore,
-    untold: Mutex<Untold>,
+    unreported: Mutex<Unreported>,
 }
 
 #[derive(Debug, Default)]
-struct Untold {
+struct Unreported {
     count: u64,
-    told_at: Option<Timestamp>,
+    reported_at: Option<Timestamp>,
 }
 
 impl RateLimit {
@@ -38,7 +38,7 @@ impl RateLimit {
     pub(crate) fn new() -> Self {
         Self {
             waiting: Semaphore::new(WAITING_MAX),
-            untold: Mutex::default(),
+            unreported: Mutex::default(),
         }
     }
 
@@ -54,13 +54,13 @@ impl RateLimit {
     /// Counts a wrong token. If it is time for a log message, returns the number since the last
     /// one.
     pub(crate) fn count(&self, now: Timestamp) -> Option<u64> {
-        let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
-        untold.count += 1;
-        if untold.told_at.is_some_and(|at| now.since(at) < TELL) {
+        let mut unreported = self.unreported.lock().unwrap_or_else(PoisonError::into_inner);
+        unreported.count += 1;
+        if unreported.reported_at.is_some_and(|at| now.since(at) < REPORT_INTERVAL) {
             return None;
         }
-        untold.told_at = Some(now);
-        Some(std::mem::take(&mut untold.count))
+        unreported.reported_at = Some(now);
+        Some(std::mem::take(&mut unreported.count))
     }
 }
 

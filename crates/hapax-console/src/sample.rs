@@ -20,7 +20,7 @@ use hapax::{
     limits::ENDPOINT_STATUS_COUNTED,
 };
 use tokio::{
-    sync::Mutex as Turn,
+    sync::Mutex as AsyncMutex,
     time::{MissedTickBehavior, interval, timeout},
 };
 
@@ -49,7 +49,7 @@ const RATE: usize = 12;
 
 /// The current figures and the kept samples.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct LiveFigures {
     pub(crate) at: Timestamp,
     pub(crate) overview: Overview,
     pub(crate) stalled: Vec<Stalled>,
@@ -69,7 +69,7 @@ pub(crate) struct Look {
     pub(crate) long: Vec<Sample>,
 }
 
-impl Look {
+impl LiveFigures {
     /// The figures of a destination that a relay has opened.
     pub(crate) fn figures(&self, destination: &str) -> Option<&DestinationFigures> {
         let mut all = self.overview.destinations.iter();
@@ -105,12 +105,12 @@ struct Requests {
 /// The samples by tenant.
 pub(crate) struct Samples {
     metrics: Option<Metrics>,
-    turns: Mutex<HashMap<Option<String>, Arc<Turn<Kept>>>>,
+    turns: Mutex<HashMap<Option<String>, Arc<AsyncMutex<Kept>>>>,
 }
 
 #[derive(Default)]
 struct Kept {
-    look: Option<Arc<Look>>,
+    look: Option<Arc<LiveFigures>>,
     samples: VecDeque<Sample>,
     long: VecDeque<Sample>,
 }
@@ -126,7 +126,7 @@ impl Samples {
         &self,
         console: &Console,
         actor: &Actor,
-    ) -> Result<Arc<Look>, AdminError> {
+    ) -> Result<Arc<LiveFigures>, AdminError> {
         let tenant = actor.tenant();
         let turn = self.turn(tenant);
         let mut kept = turn.lock().await;
@@ -152,7 +152,7 @@ impl Samples {
         let requests = requests(&text);
         let growing = kept.growing(&endpoints.backlogs);
         kept.add(Sample::of(now, &overview, &endpoints, requests));
-        let look = Arc::new(Look {
+        let look = Arc::new(LiveFigures {
             at: now,
             overview,
             stalled,
@@ -169,7 +169,7 @@ impl Samples {
     }
 
     /// A sample of the last seconds, or a new one; `None` if the store does not answer in time.
-    pub(crate) async fn recent(&self, console: &Console, actor: &Actor) -> Option<Arc<Look>> {
+    pub(crate) async fn recent(&self, console: &Console, actor: &Actor) -> Option<Arc<LiveFigures>> {
         let turn = self.turn(actor.tenant());
         let look = turn.try_lock().ok().and_then(|kept| kept.look.clone());
         let now = console.0.clock.now();
@@ -180,7 +180,7 @@ impl Samples {
         look.ok()?.ok()
     }
 
-    fn turn(&self, tenant: Option<&str>) -> Arc<Turn<Kept>> {
+    fn turn(&self, tenant: Option<&str>) -> Arc<AsyncMutex<Kept>> {
         let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         // The number of tenants is limited by the number of tokens.
         Arc::clone(turns.entry(tenant.map(str::to_owned)).or_default())

@@ -49,7 +49,7 @@ pub(crate) async fn stream(
     let request = without_unannounced(request, idle_max).await?;
     let has_body = !request.body().is_end_stream();
     let slot = upstream.slot(tenant).map_err(refused)?;
-    let progress = Progress::begin();
+    let progress = BodyProgress::begin();
     let request = request.map(|body| progress.observe(body));
     let end = Instant::now() + NO_LIMIT;
     let sent = tokio::select! {
@@ -146,14 +146,14 @@ fn late() -> Problem {
 
 /// The last progress of a request's body, and whether it could be read.
 #[derive(Clone)]
-struct Progress(Arc<Mutex<Seen>>);
+struct BodyProgress(Arc<Mutex<Seen>>);
 
 struct Seen {
     last: Instant,
     has_failed: bool,
 }
 
-impl Progress {
+impl BodyProgress {
     fn begin() -> Self {
         let seen = Seen {
             last: Instant::now(),
@@ -195,7 +195,7 @@ impl Progress {
 /// The body of a request, whose progress is recorded.
 struct Observed {
     body: Body,
-    progress: Progress,
+    progress: BodyProgress,
 }
 
 impl http_body::Body for Observed {

@@ -29,7 +29,7 @@ use crate::{
     key_status::KeyStatus,
     operation::OperationLayer,
     problem::Problem,
-    purges::{Purges, Turn},
+    purges::{Purges, PurgeReadGuard},
     settings::Settings,
     stored::Stored,
 };
@@ -46,7 +46,7 @@ struct Shared<K> {
     settings: Settings,
     replays: Replays,
     purges: Purges,
-    flights: SingleFlight<KeyStatus>,
+    single_flight: SingleFlight<KeyStatus>,
     quotas: Quotas,
     room: Room,
     phased: Mutex<Vec<Operation>>,
@@ -60,7 +60,7 @@ impl<K: Keys> Idempotency<K> {
         Self(Arc::new(Shared {
             replays: Replays::new(settings.cache_bytes),
             purges: Purges::new(),
-            flights: SingleFlight::new(),
+            single_flight: SingleFlight::new(),
             quotas: Quotas::new(settings.quota),
             room: Room::new(settings.body_file_bytes),
             phased: Mutex::default(),
@@ -182,7 +182,7 @@ impl<K: Keys> Idempotency<K> {
     /// Returns the response from the replay cache.
     ///
     /// If this node has not read recently enough which keys were purged, it reads that first.
-    pub(crate) async fn remembered(&self, scope: &ScopeRef<'_>) -> Option<Arc<Stored>> {
+    pub(crate) async fn cached_response(&self, scope: &ScopeRef<'_>) -> Option<Arc<Stored>> {
         let stored = self.in_memory(scope)?;
         let purges = &self.0.purges;
         if !purges.is_due() {
@@ -240,7 +240,7 @@ impl<K: Keys> Idempotency<K> {
     ///
     /// If a response was read from the store before its key was purged, and would be cached after
     /// this function has seen the purge, its generation is outdated and it is not cached.
-    async fn read_purges(&self, turn: Turn) {
+    async fn read_purges(&self, turn: PurgeReadGuard) {
         let Shared {
             store,
             replays,
@@ -276,8 +276,8 @@ impl<K: Keys> Idempotency<K> {
         &self.0.quotas
     }
 
-    pub(crate) fn flights(&self) -> &SingleFlight<KeyStatus> {
-        &self.0.flights
+    pub(crate) fn single_flight(&self) -> &SingleFlight<KeyStatus> {
+        &self.0.single_flight
     }
 }
 

@@ -71,7 +71,7 @@ struct PageQuery {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EventQuery {
-    /// Where the link says that the event is.
+    /// The position of the event, as the link contains it.
     position: Option<i64>,
 }
 
@@ -85,7 +85,7 @@ struct CommitBody {
     seek: bool,
 }
 
-/// Where to move the position.
+/// Body of a seek: the position to move to.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SeekBody {

@@ -41,7 +41,7 @@ pub(crate) struct Purges {
 }
 
 /// The right to read purges, which one request has at a time.
-pub(crate) type Turn = OwnedMutexGuard<Option<PurgeMark>>;
+pub(crate) type PurgeReadGuard = OwnedMutexGuard<Option<PurgeMark>>;
 
 /// A point in time, in microseconds since [`Purges`] was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,12 +82,12 @@ impl Purges {
     }
 
     /// Waits for the right to read.
-    pub(crate) async fn turn(&self) -> Turn {
+    pub(crate) async fn turn(&self) -> PurgeReadGuard {
         Arc::clone(&self.mark).lock_owned().await
     }
 
     /// Takes the right to read. Returns `None` if another request has it.
-    pub(crate) fn try_turn(&self) -> Option<Turn> {
+    pub(crate) fn try_turn(&self) -> Option<PurgeReadGuard> {
         Arc::clone(&self.mark).try_lock_owned().ok()
     }
 
@@ -100,7 +100,7 @@ impl Purges {
 
     /// Records a successful read, which began at `began` and read up to `mark`. The keys that it
     /// returned must already be removed from the cache.
-    pub(crate) fn end(&self, mut turn: Turn, mark: PurgeMark, began: SinceStart) {
+    pub(crate) fn end(&self, mut turn: PurgeReadGuard, mark: PurgeMark, began: SinceStart) {
         *turn = Some(mark);
         self.has_failed.store(false, Ordering::SeqCst);
         self.read_at.store(began.0, Ordering::SeqCst);

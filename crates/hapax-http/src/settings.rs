@@ -81,9 +81,9 @@ pub struct Settings {
     pub handler_max: Duration,
     /// The response to a request whose key has expired.
     pub on_expired: OnExpired,
-    /// What happens to a request while the store is unavailable.
+    /// Policy for requests while the store is unavailable.
     pub on_store_error: OnStoreError,
-    /// What happens to the key if the handler fails.
+    /// Policy for the key if the handler fails.
     pub on_failure: OnFailure,
     /// The protocol that clients speak: statuses, codes and header names of responses, and what is
     /// demanded of keys.

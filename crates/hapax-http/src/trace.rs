@@ -6,7 +6,7 @@
 use axum::response::Response;
 use hapax::{
     event::Headers,
-    trace::{Place, TRACEPARENT, TRACESTATE, TraceContext, Traces, is_tracestate},
+    trace::{TracePosition, TRACEPARENT, TRACESTATE, TraceContext, Traces, is_tracestate},
 };
 use http::request::Parts;
 use tracing::{Span, debug_span, field::Empty};
@@ -14,12 +14,12 @@ use tracing::{Span, debug_span, field::Empty};
 use crate::header;
 
 /// Returns the span context of a request: a child of the caller's span, or the root of a new trace.
-pub(crate) fn place(traces: &Traces, parts: &Parts) -> Place {
+pub(crate) fn place(traces: &Traces, parts: &Parts) -> TracePosition {
     traces.below(sent(parts))
 }
 
 /// Creates the span of a request on a protected operation.
-pub(crate) fn request_span(operation: &str, parts: &Parts, place: &Place) -> Span {
+pub(crate) fn request_span(operation: &str, parts: &Parts, place: &TracePosition) -> Span {
     debug_span!(
         "request",
         traceparent = place.own(),
@@ -37,7 +37,7 @@ pub(crate) fn request_span(operation: &str, parts: &Parts, place: &Place) -> Spa
 }
 
 /// Creates the span of a verified message.
-pub(crate) fn message_span(consumer: &str, source: &str, id: &str, place: &Place) -> Span {
+pub(crate) fn message_span(consumer: &str, source: &str, id: &str, place: &TracePosition) -> Span {
     debug_span!(
         "accept",
         traceparent = place.own(),
@@ -64,8 +64,8 @@ pub(crate) fn answered(span: &Span, response: &Response) {
 /// Adds the trace context of a request to the headers of its events.
 ///
 /// Malformed headers are left out, and so is a `tracestate` without a `traceparent`.
-pub(crate) fn carry(context: &mut Headers, parts: &Parts, place: Option<&Place>) {
-    let own = place.map_or_else(|| sent(parts), Place::context);
+pub(crate) fn write_context(context: &mut Headers, parts: &Parts, place: Option<&TracePosition>) {
+    let own = place.map_or_else(|| sent(parts), TracePosition::context);
     let Some(own) = own else { return };
     context.insert(TRACEPARENT.to_owned(), own.to_string());
     let state = parts.headers.get(TRACESTATE);
@@ -113,7 +113,7 @@ mod tests {
         let request = request.extension(TraceContext::parse(&placed).unwrap());
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let mut context = Headers::new();
-        carry(&mut context, &parts, None);
+        write_context(&mut context, &parts, None);
         assert_eq!(context[TRACEPARENT], placed);
     }
 
@@ -124,7 +124,7 @@ mod tests {
         });
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let mut context = Headers::new();
-        carry(&mut context, &parts, None);
+        write_context(&mut context, &parts, None);
         let carried: Vec<&str> = context.values().map(String::as_str).collect();
         assert_eq!(carried, expected);
     }

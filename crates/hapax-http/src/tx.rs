@@ -124,9 +124,9 @@ macro_rules! in_transaction {
 in_transaction!(A B C D E F G H I J K L N O P);
 
 /// Holds the transaction while the handler does not.
-pub(crate) struct Slot<T>(Arc<Mutex<Place<T>>>);
+pub(crate) struct Slot<T>(Arc<Mutex<SlotState<T>>>);
 
-enum Place<T> {
+enum SlotState<T> {
     Here(T),
     Taken,
     Unreachable,
@@ -134,19 +134,19 @@ enum Place<T> {
 
 impl<T> Slot<T> {
     pub(crate) fn holding(tx: T) -> Self {
-        Self(Arc::new(Mutex::new(Place::Here(tx))))
+        Self(Arc::new(Mutex::new(SlotState::Here(tx))))
     }
 
     /// Creates a slot for a request that runs although the store is unavailable.
     pub(crate) fn unreachable() -> Self {
-        Self(Arc::new(Mutex::new(Place::Unreachable)))
+        Self(Arc::new(Mutex::new(SlotState::Unreachable)))
     }
 
     /// Takes the transaction out permanently. Returns `None` if the handler still holds it.
     pub(crate) fn close(&self) -> Option<T> {
-        match std::mem::replace(&mut *self.lock(), Place::Taken) {
-            Place::Here(tx) => Some(tx),
-            Place::Taken | Place::Unreachable => None,
+        match std::mem::replace(&mut *self.lock(), SlotState::Taken) {
+            SlotState::Here(tx) => Some(tx),
+            SlotState::Taken | SlotState::Unreachable => None,
         }
     }
 
@@ -163,13 +163,13 @@ impl<T> Slot<T> {
 
     fn take(&self) -> Result<T, Problem> {
         let mut place = self.lock();
-        match std::mem::replace(&mut *place, Place::Taken) {
-            Place::Here(tx) => Ok(tx),
-            Place::Taken => Err(Problem::internal(
+        match std::mem::replace(&mut *place, SlotState::Taken) {
+            SlotState::Here(tx) => Ok(tx),
+            SlotState::Taken => Err(Problem::internal(
                 "the handler extracts its transaction twice",
             )),
-            Place::Unreachable => {
-                *place = Place::Unreachable;
+            SlotState::Unreachable => {
+                *place = SlotState::Unreachable;
                 let source = "no transaction could be opened".into();
                 Err(StoreError::Unavailable { source }.into())
             }
@@ -177,10 +177,10 @@ impl<T> Slot<T> {
     }
 
     fn put(&self, tx: T) {
-        *self.lock() = Place::Here(tx);
+        *self.lock() = SlotState::Here(tx);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Place<T>> {
+    fn lock(&self) -> MutexGuard<'_, SlotState<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,7 +4,7 @@
 //! are those of `opentelemetry/proto/trace/v1/trace.proto`. The shop's tests decode its output with
 //! the official classes.
 
-use crate::span::{Ended, Value};
+use crate::span::{EndedSpan, Value};
 
 /// Wire types.
 const VARINT: u8 = 0;
@@ -15,7 +15,7 @@ const FIXED32: u8 = 5;
 const ERROR: u64 = 2;
 
 /// Encodes one request with the spans of one service.
-pub(crate) fn request(resource: &[(&str, String)], spans: &[Ended]) -> Vec<u8> {
+pub(crate) fn request(resource: &[(&str, String)], spans: &[EndedSpan]) -> Vec<u8> {
     let mut out = Writer::default();
     out.message(1, |resource_spans| {
         resource_spans.message(1, |out| {
@@ -36,21 +36,21 @@ pub(crate) fn request(resource: &[(&str, String)], spans: &[Ended]) -> Vec<u8> {
     out.0
 }
 
-fn write(out: &mut Writer, span: &Ended) {
-    let (context, told) = (&span.context, &span.told);
+fn write(out: &mut Writer, span: &EndedSpan) {
+    let (context, fields) = (&span.context, &span.fields);
     out.bytes(1, &context.trace_id().get().to_be_bytes());
     out.bytes(2, &context.span_id().get().to_be_bytes());
-    if let Some(parent) = told.parent {
+    if let Some(parent) = fields.parent {
         out.bytes(4, &parent.get().to_be_bytes());
     }
-    out.bytes(5, told.name.as_bytes());
-    out.number(6, told.kind as u64);
+    out.bytes(5, fields.name.as_bytes());
+    out.number(6, fields.kind as u64);
     out.fixed64(7, span.start_ns);
     out.fixed64(8, span.end_ns);
-    for (name, value) in &told.attributes {
+    for (name, value) in &fields.attributes {
         out.attribute(9, name, value);
     }
-    if told.is_error {
+    if fields.is_error {
         out.message(15, |status| status.number(3, ERROR));
     }
     out.fixed32(16, u32::from(context.flags()));

@@ -35,7 +35,7 @@ use crate::{
         BATCH_SPANS, BODY_MAX, END_MAX, IDLE, LINGER, QUEUE_SPANS, RESPONSE_BYTES_MAX, RETRIES,
         SEND_MAX, TRIES,
     },
-    span::Ended,
+    span::EndedSpan,
 };
 
 /// The media type of a request.
@@ -71,7 +71,7 @@ impl Settings {
 
 /// Sends the spans of a [`Spans`] layer, once it is spawned.
 pub struct Exporter {
-    queue: mpsc::Receiver<Ended>,
+    queue: mpsc::Receiver<EndedSpan>,
     dropped: Arc<AtomicU64>,
     settings: Settings,
     resource: Vec<(&'static str, String)>,
@@ -134,7 +134,7 @@ impl Exporter {
     /// Waits until a batch is full or old enough. Returns whether it is the last one.
     async fn gather(
         &mut self,
-        batch: &mut Vec<Ended>,
+        batch: &mut Vec<EndedSpan>,
         stopping: &mut watch::Receiver<bool>,
     ) -> bool {
         let mut due = pin!(sleep(LINGER));
@@ -150,7 +150,7 @@ impl Exporter {
         false
     }
 
-    async fn send(&mut self, batch: &[Ended]) {
+    async fn send(&mut self, batch: &[EndedSpan]) {
         let body = Bytes::from(encode::request(&self.resource, batch));
         let mut delays = Delays::new(RETRIES);
         for left in (0..TRIES).rev() {
@@ -196,7 +196,7 @@ impl Exporter {
             Ok(Err(_)) | Err(_) => Bytes::new(),
         };
         if status.is_success() {
-            return Ok(answer::rejected(&said));
+            return Ok(response::rejected(&said));
         }
         Err(Failure {
             error_chain: format!("the collector responded with {status}"),

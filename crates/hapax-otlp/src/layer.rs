@@ -17,19 +17,19 @@ use tracing::{
 };
 use tracing_subscriber::{Layer, filter::filter_fn, layer::Context, registry::LookupSpan};
 
-use crate::span::{Ended, Open};
+use crate::span::{EndedSpan, OpenSpan};
 
 /// Collects spans that have trace ids, and passes them to the exporter.
 #[derive(Clone, Debug)]
 pub struct Spans {
-    queue: mpsc::Sender<Ended>,
+    queue: mpsc::Sender<EndedSpan>,
     dropped: Arc<AtomicU64>,
     now: fn() -> SystemTime,
 }
 
 impl Spans {
     pub(crate) fn new(
-        queue: mpsc::Sender<Ended>,
+        queue: mpsc::Sender<EndedSpan>,
         dropped: Arc<AtomicU64>,
         now: fn() -> SystemTime,
     ) -> Self {
@@ -68,7 +68,7 @@ where
         if metadata.fields().field(TRACEPARENT).is_none() {
             return;
         }
-        let mut open = Open::new(metadata.name(), (self.0.now)());
+        let mut open = OpenSpan::new(metadata.name(), (self.0.now)());
         attributes.record(&mut open);
         if let Some(span) = context.span(id).filter(|_| open.is_traced()) {
             span.extensions_mut().insert(open);
@@ -77,7 +77,7 @@ where
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
         if let Some(span) = context.span(id)
-            && let Some(open) = span.extensions_mut().get_mut::<Open>()
+            && let Some(open) = span.extensions_mut().get_mut::<OpenSpan>()
         {
             values.record(open);
         }
@@ -86,8 +86,8 @@ where
     fn on_close(&self, id: Id, context: Context<'_, S>) {
         let open = context
             .span(&id)
-            .and_then(|span| span.extensions_mut().remove::<Open>());
-        let Some(ended) = open.and_then(Open::end) else {
+            .and_then(|span| span.extensions_mut().remove::<OpenSpan>());
+        let Some(ended) = open.and_then(OpenSpan::end) else {
             return;
         };
         // Spans never wait for a collector. If the queue is full, the span is counted and dropped.

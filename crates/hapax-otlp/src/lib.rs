@@ -26,7 +26,7 @@ mod endpoint;
 mod layer;
 mod span;
 mod encode;
-mod answer;
+mod response;
 mod export;
 mod limits;
 

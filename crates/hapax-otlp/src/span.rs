@@ -58,7 +58,7 @@ pub(crate) enum Kind {
 
 /// The exported fields of a span.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Told {
+pub(crate) struct SpanFields {
     pub(crate) name: String,
     pub(crate) kind: Kind,
     pub(crate) is_error: bool,
@@ -68,29 +68,29 @@ pub(crate) struct Told {
 
 /// An open span.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenSpan {
     context: Option<TraceContext>,
-    told: Told,
+    fields: SpanFields,
     started_at: SystemTime,
     begun: Instant,
 }
 
 /// A finished span.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Ended {
+pub(crate) struct EndedSpan {
     pub(crate) context: TraceContext,
-    pub(crate) told: Told,
+    pub(crate) fields: SpanFields,
     /// Nanoseconds since the Unix epoch.
     pub(crate) start_ns: u64,
     /// Nanoseconds since the Unix epoch.
     pub(crate) end_ns: u64,
 }
 
-impl Open {
+impl OpenSpan {
     pub(crate) fn new(name: &str, started_at: SystemTime) -> Self {
         Self {
             context: None,
-            told: Told {
+            fields: SpanFields {
                 name: name.to_owned(),
                 kind: Kind::default(),
                 is_error: false,
@@ -107,12 +107,12 @@ impl Open {
         self.context.is_some()
     }
 
-    pub(crate) fn end(self) -> Option<Ended> {
+    pub(crate) fn end(self) -> Option<EndedSpan> {
         let since_epoch = self.started_at.duration_since(SystemTime::UNIX_EPOCH);
         let started = since_epoch.unwrap_or_default();
-        Some(Ended {
+        Some(EndedSpan {
             context: self.context?,
-            told: self.told,
+            fields: self.fields,
             start_ns: nanos(started),
             end_ns: nanos(started + self.begun.elapsed()),
         })
@@ -122,7 +122,7 @@ impl Open {
         let Some(name) = KNOWN.iter().find(|known| **known == field.name()) else {
             return;
         };
-        let attributes = &mut self.told.attributes;
+        let attributes = &mut self.fields.attributes;
         match attributes.iter_mut().find(|(known, _)| known == name) {
             Some((_, old)) => *old = value,
             None => attributes.push((name, value)),
@@ -130,21 +130,21 @@ impl Open {
     }
 
     fn text(&mut self, field: &Field, text: &str) {
-        let told = &mut self.told;
+        let fields = &mut self.fields;
         match field.name() {
             TRACEPARENT => self.context = TraceContext::parse(text),
             "parent_span_id" => {
-                told.parent = u64::from_str_radix(text, 16).ok().and_then(NonZeroU64::new);
+                fields.parent = u64::from_str_radix(text, 16).ok().and_then(NonZeroU64::new);
             }
-            "otel.name" => told.name = short(text),
-            "otel.kind" => told.kind = Kind::named(text),
-            "otel.status_code" => told.is_error = text == "error",
+            "otel.name" => fields.name = short(text),
+            "otel.kind" => fields.kind = Kind::named(text),
+            "otel.status_code" => fields.is_error = text == "error",
             _ => self.put(field, Value::Text(short(text))),
         }
     }
 }
 
-fn is_told(field: &Field) -> bool {
+fn is_exported(field: &Field) -> bool {
     let own = [
         TRACEPARENT,
         "parent_span_id",
@@ -155,7 +155,7 @@ fn is_told(field: &Field) -> bool {
     KNOWN.contains(&field.name()) || own.contains(&field.name())
 }
 
-impl Visit for Open {
+impl Visit for OpenSpan {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.text(field, value);
     }
@@ -177,7 +177,7 @@ impl Visit for Open {
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         // Other fields are not formatted, because they may be large.
-        if is_told(field) {
+        if is_exported(field) {
             self.text(field, &format!("{value:?}"));
         }
     }

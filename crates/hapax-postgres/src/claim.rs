@@ -50,7 +50,7 @@ pub(crate) async fn hold(
     store: &Postgres,
     claim: &Claim,
 ) -> Result<ClaimOutcome<Locked>, StoreError> {
-    let mut turns = Turns::of(store);
+    let mut attempts = ClaimAttempts::of(store);
     let mut closed = 0;
     loop {
         let session = store.session().await?;
@@ -64,19 +64,19 @@ pub(crate) async fn hold(
             }
             Err(error) => return Err(error),
         }
-        if !turns.wait(store).await {
+        if !attempts.wait(store).await {
             return Ok(ClaimOutcome::Taken(Taken::InProgress));
         }
     }
 }
 
 /// The attempts of a claim while another transaction has its key. No connection is held in between.
-pub(crate) struct Turns {
+pub(crate) struct ClaimAttempts {
     end: Instant,
     delays: Delays,
 }
 
-impl Turns {
+impl ClaimAttempts {
     pub(crate) fn of(store: &Postgres) -> Self {
         Self {
             end: Instant::now() + store.settings().wait,

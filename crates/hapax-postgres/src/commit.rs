@@ -9,7 +9,7 @@
 use hapax::{
     failpoint::Failpoints,
     inbox::{Message, Processed},
-    outbox::Sealed,
+    outbox::BuiltEvent,
     store::StoreError,
 };
 use tokio_postgres::error::SqlState;
@@ -18,22 +18,22 @@ use crate::{
     connection::QueryError,
     emit::{Columns, One},
     error::{own_error, store_error},
-    idempotency::{Held, OldRow, ResponseColumns, parts, retention},
+    idempotency::{ClaimedKey, OldRow, ResponseColumns, parts, retention},
     phase::{Phase, is_fenced},
     query,
     session::{QueuedStatement, Session},
     value::{Moment, Param, millis},
 };
 
-/// The rows that a transaction writes at its end.
-pub(crate) struct Ending<'a> {
-    /// The answer, with the key that was claimed for it.
+/// The last pipeline of a transaction: the rows that it writes at its end, and `COMMIT`.
+pub(crate) struct CommitPipeline<'a> {
+    /// The response, with the key that was claimed for it.
     response: Option<Row<'a>>,
-    /// The phase that ends, with the answer where it is the last.
+    /// The phase that ends, with the response if it is the last.
     phase: Option<(&'a Phase, Option<&'a ResponseColumns>)>,
     /// The only event.
     event: Option<One<'a>>,
-    /// All events, where there are more.
+    /// All events, if there are several.
     events: Option<Columns<'a>>,
     /// The message that is accepted at the commit.
     message: Option<NewMessage<'a>>,
@@ -43,14 +43,14 @@ pub(crate) struct Ending<'a> {
 }
 
 /// A statement and its parameters.
-pub(crate) type Said<'a> = (&'static str, Vec<&'a dyn Param>);
+pub(crate) type BoundStatement<'a> = (&'static str, Vec<&'a dyn Param>);
 
-impl<'a> Ending<'a> {
+impl<'a> CommitPipeline<'a> {
     pub(crate) fn of(
-        held: Option<&'a Held>,
+        held: Option<&'a ClaimedKey>,
         phase: Option<&'a Phase>,
         response: Option<&'a ResponseColumns>,
-        events: &'a [Sealed],
+        events: &'a [BuiltEvent],
         processed: &'a [Processed],
         time: Option<Moment>,
     ) -> Self {
@@ -87,20 +87,20 @@ impl<'a> Ending<'a> {
         }
     }
 
-    /// Sends it and waits for the commit.
-    pub(crate) async fn pipeline(
+    /// Sends the statements and `COMMIT`, and waits for the result.
+    pub(crate) async fn send(
         &self,
         session: &mut Session,
         failpoints: &Failpoints,
-    ) -> Result<(), Crashed> {
-        let said = self.said();
-        let at_the_start = |cause| Crashed {
+    ) -> Result<(), CommitError> {
+        let bound = self.statements();
+        let at_the_start = |cause| CommitError {
             cause,
-            at: Place::Own,
+            at: FailedStatement::Own,
         };
         let mut texts: Vec<&'static str> = Vec::with_capacity(2);
         texts.extend(self.phase.map(|(_, response)| Phase::sql(response)));
-        texts.extend(said.iter().map(|(sql, _)| *sql));
+        texts.extend(bound.iter().map(|(sql, _)| *sql));
         let ready = session.ready(&texts).await.map_err(at_the_start)?;
         let commit = ready.len();
         failpoints.hit("postgres.commit.before");
@@ -112,20 +112,20 @@ impl<'a> Ending<'a> {
             {
                 statements.push(Box::pin(phase.end(link, advance, response, self.time)));
             }
-            for (ready, (_, params)) in ready.zip(&said) {
+            for (ready, (_, params)) in ready.zip(&bound) {
                 statements.push(Box::pin(link.rows(ready, params)));
             }
             statements.push(Box::pin(link.none("COMMIT")));
             statements
         });
-        results.await.map(drop).map_err(|failed| Crashed {
+        results.await.map(drop).map_err(|failed| CommitError {
             at: match (failed.statement, &self.phase, &self.response) {
-                (0, Some(_), _) => Place::Fence,
-                (0, None, Some(row)) if row.assumes_free => Place::Claim,
-                (0, None, Some(_)) => Place::Key,
-                (0, None, None) if self.message.is_some() => Place::Message,
-                (statement, ..) if statement == commit => Place::Commit,
-                _ => Place::Own,
+                (0, Some(_), _) => FailedStatement::Fence,
+                (0, None, Some(row)) if row.assumes_free => FailedStatement::Claim,
+                (0, None, Some(_)) => FailedStatement::Key,
+                (0, None, None) if self.message.is_some() => FailedStatement::Message,
+                (statement, ..) if statement == commit => FailedStatement::Commit,
+                _ => FailedStatement::Own,
             },
             cause: failed.cause,
         })
@@ -135,8 +135,8 @@ impl<'a> Ending<'a> {
     /// or accepts a message, if there is one. The first one fails if a statement of a handler has
     /// ended the transaction, unless it accepts a message or writes several events: handlers of
     /// sqlx could end it, and their messages are accepted before.
-    pub(crate) fn said(&self) -> Vec<Said<'_>> {
-        let mut said: Vec<Said<'_>> = Vec::with_capacity(2);
+    pub(crate) fn statements(&self) -> Vec<BoundStatement<'_>> {
+        let mut statements: Vec<BoundStatement<'_>> = Vec::with_capacity(2);
         if let Some(NewMessage { payload_hash, row }) = &self.message {
             let params: [&dyn Param; 6] = [
                 &row.consumer,
@@ -146,25 +146,25 @@ impl<'a> Ending<'a> {
                 &self.time,
                 &row.result,
             ];
-            said.push((query!("inbox/accept_at_commit"), params.to_vec()));
+            statements.push((query!("inbox/accept_at_commit"), params.to_vec()));
         }
         match (&self.response, &self.event) {
             (Some(row), Some(event)) if !row.replaces => {
                 let mut params = row.params().to_vec();
                 params.extend(event.params());
-                said.push((row.statement_with_event(), params));
+                statements.push((row.statement_with_event(), params));
             }
             (row, event) => {
                 if let Some(row) = row {
-                    said.push((row.statement(), row.params().to_vec()));
+                    statements.push((row.statement(), row.params().to_vec()));
                 }
                 if let Some(event) = event {
-                    said.push((query!("outbox/emit_one"), event.params().to_vec()));
+                    statements.push((query!("outbox/emit_one"), event.params().to_vec()));
                 }
             }
         }
         if let Some(events) = &self.events {
-            said.push((query!("outbox/emit"), events.params().to_vec()));
+            statements.push((query!("outbox/emit"), events.params().to_vec()));
         }
         for it in self.processed {
             let params: [&dyn Param; 5] = [
@@ -174,22 +174,22 @@ impl<'a> Ending<'a> {
                 &self.time,
                 &it.result,
             ];
-            said.push((query!("inbox/processed"), params.to_vec()));
+            statements.push((query!("inbox/processed"), params.to_vec()));
         }
-        said
+        statements
     }
 }
 
-/// A last flight that did not land.
+/// The failure of the last pipeline, with the statement that failed.
 #[derive(Debug)]
-pub(crate) struct Crashed {
+pub(crate) struct CommitError {
     cause: QueryError,
-    at: Place,
+    at: FailedStatement,
 }
 
-/// Which statement failed.
+/// The statement that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum FailedStatement {
     /// The one that stores the key.
     Key,
     /// The one that claims the key and stores it.
@@ -204,7 +204,7 @@ enum Place {
     Commit,
 }
 
-impl Crashed {
+impl CommitError {
     /// Whether it may have been committed all the same.
     pub(crate) fn is_unknown(&self) -> bool {
         self.cause.is_unknown()
@@ -212,26 +212,26 @@ impl Crashed {
 
     pub(crate) fn into_error(self) -> StoreError {
         match self.cause {
-            QueryError::Failed(error) if self.at == Place::Fence && is_fenced(&error) => {
+            QueryError::Failed(error) if self.at == FailedStatement::Fence && is_fenced(&error) => {
                 StoreError::Fenced
             }
             // Another program has written the key without its lock. The request looks the key up.
             QueryError::Failed(error)
-                if self.at == Place::Key && error.code().is_some_and(is_taken) =>
+                if self.at == FailedStatement::Key && error.code().is_some_and(is_taken) =>
             {
                 StoreError::conflict(error)
             }
             // The key has a row, or another request is claiming it. A regular claim finds out.
             QueryError::Failed(error)
-                if self.at == Place::Claim && error.code().is_some_and(is_not_free) =>
+                if self.at == FailedStatement::Claim && error.code().is_some_and(is_not_free) =>
             {
                 StoreError::NotClaimed
             }
             // A regular acceptance finds out whether the message is a duplicate.
-            QueryError::Failed(error) if self.at == Place::Message && is_accepted(&error) => {
+            QueryError::Failed(error) if self.at == FailedStatement::Message && is_accepted(&error) => {
                 StoreError::AcceptedBefore
             }
-            QueryError::Failed(error) if self.at == Place::Commit => store_error(error),
+            QueryError::Failed(error) if self.at == FailedStatement::Commit => store_error(error),
             QueryError::Failed(error) => own_error(store_error(error)),
             lost @ QueryError::Lost => lost.into(),
         }
@@ -264,7 +264,7 @@ struct NewMessage<'a> {
     row: &'a Processed,
 }
 
-/// The key's row with its answer, as parameters.
+/// The key's row with its response, as parameters.
 struct Row<'a> {
     replaces: bool,
     /// Whether this statement claims the key.
@@ -282,7 +282,7 @@ struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    fn of(held: &'a Held, response: &'a ResponseColumns, time: Option<Moment>) -> Self {
+    fn of(held: &'a ClaimedKey, response: &'a ResponseColumns, time: Option<Moment>) -> Self {
         Self {
             replaces: held.row == OldRow::Expired,
             assumes_free: held.row == OldRow::Unread,

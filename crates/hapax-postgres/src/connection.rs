@@ -27,7 +27,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::{
     address::Address,
-    connection::foreign::Known,
+    connection::foreign::KnownTypes,
     error::{
         OpenError, is_read_only, is_stale, is_wire, no_connection, own_error, store_error,
         unavailable,
@@ -57,7 +57,7 @@ pub(crate) struct Shared {
     connector: MakeRustlsConnect,
     pooled: bool,
     watched: Watched,
-    pub(crate) known: Known,
+    pub(crate) known: KnownTypes,
 }
 
 /// Whether the server looks after its clients while it works for them: not every platform can.
@@ -76,7 +76,7 @@ impl Connections {
                 connector,
                 pooled: settings.pooled,
                 watched,
-                known: Known::default(),
+                known: KnownTypes::default(),
             }),
         })
     }
@@ -396,7 +396,7 @@ pub(crate) async fn within<R>(
 pub(crate) enum QueryError {
     /// The database or the wire said so.
     Failed(tokio_postgres::Error),
-    /// Nothing was heard.
+    /// No result was received.
     Lost,
 }
 

@@ -1,6 +1,6 @@
-//! Sealed events as the columns of one statement.
+//! Built events as the columns of one statement.
 
-use hapax::{key::Tenant, outbox::Sealed};
+use hapax::{key::Tenant, outbox::BuiltEvent};
 
 use crate::value::{Moment, Param};
 
@@ -19,9 +19,9 @@ pub(crate) struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    pub(crate) fn of(events: &[&'a Sealed]) -> Self {
+    pub(crate) fn of(events: &[&'a BuiltEvent]) -> Self {
         let all = || events.iter().copied();
-        let about = |sealed: &'a Sealed| sealed.event.aggregate.as_ref();
+        let about = |sealed: &'a BuiltEvent| sealed.event.aggregate.as_ref();
         Self {
             ids: all().map(|it| it.event.id.to_string()).collect(),
             kinds: all().map(|it| it.event.kind.as_str()).collect(),
@@ -35,7 +35,7 @@ impl<'a> Columns<'a> {
                 all().map(|it| about(it).map(|it| it.id.as_str())).collect(),
             ],
             sequences: all().map(|it| it.event.sequence).collect(),
-            payloads: all().map(Sealed::payload).collect(),
+            payloads: all().map(BuiltEvent::payload).collect(),
             headers: all().map(|it| it.headers.as_str()).collect(),
             created: all().map(|it| Moment(it.event.created_at)).collect(),
             available: all().map(|it| it.event.available_at.map(Moment)).collect(),
@@ -77,7 +77,7 @@ pub(crate) struct One<'a> {
 }
 
 impl<'a> One<'a> {
-    pub(crate) fn of(sealed: &'a Sealed) -> Self {
+    pub(crate) fn of(sealed: &'a BuiltEvent) -> Self {
         let event = &sealed.event;
         let about = event.aggregate.as_ref();
         Self {

@@ -55,7 +55,7 @@ pub(crate) struct Late {
     floor: i64,
 }
 
-/// Which transactions were over at a moment.
+/// Snapshot: the transactions that had ended at a moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     pub(crate) text: Box<str>,
@@ -94,7 +94,7 @@ pub(crate) struct Sight {
 
 /// Transactions that were open at the last look, with the ids that they cannot have drawn.
 #[derive(Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenTransactions {
     pub(crate) xids: Vec<String>,
     pub(crate) floors: Vec<i64>,
     /// The first xid that the snapshot says nothing about.
@@ -259,7 +259,7 @@ impl Mark {
     }
 
     /// The transactions whose end makes it worth looking below `high`.
-    pub(crate) fn open(&self) -> Open {
+    pub(crate) fn open(&self) -> OpenTransactions {
         let (mut xids, mut floors) = (Vec::new(), Vec::new());
         let mut beyond = None;
         if let Some(seen) = &self.seen {
@@ -274,7 +274,7 @@ impl Mark {
                 floors.push(self.floors.of(seen.xmax));
             }
         }
-        Open {
+        OpenTransactions {
             xids,
             floors,
             beyond,

@@ -31,7 +31,7 @@ use crate::{
 
 /// The key of a transaction: locked, or only assumed to be free.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct ClaimedKey {
     pub(crate) claim: Claim,
     pub(crate) row: OldRow,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Held {
 /// The row of a free key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OldRow {
-    /// Nothing.
+    /// There is no row.
     None,
     /// A row that has expired.
     Expired,
@@ -48,7 +48,7 @@ pub(crate) enum OldRow {
     Unread,
 }
 
-/// What a claim has found at the locks of its key.
+/// Result of a claim at the locks of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KeyLock {
     /// This transaction has the key.
@@ -107,7 +107,7 @@ pub(crate) fn evaluate(
                     return taken
                         .map(ClaimOutcome::Taken)
                         .map(Some)
-                        .map_err(encrypted("stored answer"));
+                        .map_err(encrypted("stored response"));
                 }
                 None => OldRow::Expired,
             }
@@ -138,7 +138,7 @@ pub(crate) fn retention(claim: &Claim) -> Duration {
     claim.retention.min(RETENTION_MAX)
 }
 
-/// An answer as the row keeps it.
+/// A response as the columns of its row.
 #[derive(Debug)]
 pub(crate) struct ResponseColumns {
     pub(crate) status: i16,
@@ -208,7 +208,7 @@ macro_rules! key_columns {
 #[cfg(feature = "sqlx")]
 pub(crate) use key_columns;
 
-/// Reads a row of the key table; its answer is as it is kept.
+/// Reads a row of the key table. Its response is not decrypted.
 pub(crate) fn record(row: &Row) -> Result<KeyRecord, StoreError> {
     let columns = columns(row).map_err(|error| corrupt(format!("idempotency key: {error}")))?;
     columns.record()
@@ -247,14 +247,14 @@ impl KeyColumns<'_> {
     fn response(&self) -> Result<StoredResponse, StoreError> {
         let status = self
             .status
-            .ok_or_else(|| corrupt("stored answer: it has no status"))?;
+            .ok_or_else(|| corrupt("stored response: it has no status"))?;
         let headers = self.headers.and_then(StoredResponse::parse_header_block);
         let body = self
             .body
-            .ok_or_else(|| corrupt("stored answer: it has no body"))?;
+            .ok_or_else(|| corrupt("stored response: it has no body"))?;
         Ok(StoredResponse {
             status: status.unsigned_abs(),
-            headers: headers.ok_or_else(|| corrupt("stored answer: its header block"))?,
+            headers: headers.ok_or_else(|| corrupt("stored response: its header block"))?,
             body: Bytes::copy_from_slice(body),
         })
     }

@@ -18,7 +18,7 @@ use tokio_postgres::Row;
 use crate::{
     claim::{find, hold},
     error::{corrupt, encrypted},
-    idempotency::{Held, parts},
+    idempotency::{ClaimedKey, parts},
     postgres::Postgres,
     query, single_shot,
     statement::Statement,
@@ -41,7 +41,7 @@ impl Keys for Postgres {
         let draft = Draft::of(&mut claim);
         Ok(match hold(self, &claim).await? {
             ClaimOutcome::Open((session, row)) => {
-                let held = Held { claim, row };
+                let held = ClaimedKey { claim, row };
                 ClaimOutcome::Open(Tx::new(self, *session, draft, Some(held)))
             }
             ClaimOutcome::Taken(taken) => ClaimOutcome::Taken(taken),
@@ -91,7 +91,7 @@ impl Keys for Postgres {
         };
         if let Some(kept) = record.response.take() {
             let response = self.keyring().decrypt_response(scope, kept);
-            record.response = Some(response.map_err(encrypted("stored answer"))?);
+            record.response = Some(response.map_err(encrypted("stored response"))?);
         }
         Ok(Some(record))
     }

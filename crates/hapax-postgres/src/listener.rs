@@ -40,7 +40,7 @@ struct Sessions {
     lock: Client,
     listening: Client,
     /// Notified by producers, and when a session ends.
-    heard: Notifier,
+    notifier: Notifier,
     statement_max: Duration,
 }
 
@@ -75,7 +75,7 @@ impl Listener {
         // Whoever relies on the lock has to hear of commits.
         sessions.run(&sessions.listening, "").await?;
         // Created before the lock is taken: it receives every notification that the lock causes.
-        let sleep = Sleep::shared(sessions.heard.subscribe());
+        let sleep = Sleep::shared(sessions.notifier.subscribe());
         let holder = sessions.take_lock().await?;
         let is_held = match holder {
             Holder::Ours => {
@@ -120,7 +120,7 @@ async fn hold(
         () = ends.notified() => false,
     };
     if !is_kept {
-        sessions.heard.notify();
+        sessions.notifier.notify();
     } else if sessions.release_lock().await.is_ok() {
         *slot = Some(sessions);
     }
@@ -131,8 +131,8 @@ impl Sessions {
         let connection = || Box::pin(connect(settings));
         let connected = try_join(connection(), connection()).await;
         let ((lock, locking), (listening, mut receiving)) = connected.map_err(unavailable)?;
-        let heard = Notifier::new();
-        let (ended, notified) = (heard.clone(), heard.clone());
+        let notifier = Notifier::new();
+        let (ended, notified) = (notifier.clone(), notifier.clone());
         tokio::spawn(async move {
             let _closed = locking.await;
             ended.notify();
@@ -148,7 +148,7 @@ impl Sessions {
         let sessions = Self {
             lock,
             listening,
-            heard,
+            notifier,
             statement_max: settings.statement_max,
         };
         if !sessions.are_kept().await? {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use hapax::{
-    group::Turn,
+    group::StartOnce,
     idempotency::{Claim, StoredResponse},
-    outbox::Sealed,
+    outbox::BuiltEvent,
     store::{ClaimOutcome, StoreError},
 };
 use tokio::{sync::oneshot, time::Instant};
@@ -24,11 +24,11 @@ pub(crate) const LEAST: Duration = Duration::from_millis(20);
 pub(crate) struct Member {
     pub(crate) claim: Claim,
     pub(crate) statements: Vec<Statement>,
-    pub(crate) events: Vec<Sealed>,
+    pub(crate) events: Vec<BuiltEvent>,
     pub(crate) response: StoredResponse,
     pub(crate) stored: ResponseColumns,
     pub(crate) deadline: Option<Instant>,
-    pub(crate) turn: Turn,
+    pub(crate) turn: StartOnce,
     pub(crate) reply: oneshot::Sender<Result<ClaimOutcome<Duration>, StoreError>>,
 }
 

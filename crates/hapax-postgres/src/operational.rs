@@ -4,14 +4,14 @@
 use async_trait::async_trait;
 use hapax::{
     operational::{Lag, Occurrence, OperationalStore},
-    outbox::Sealed,
+    outbox::BuiltEvent,
     store::StoreError,
 };
 
 use crate::{emit::Columns, postgres::Postgres, query, value::Param, work::Work};
 
 /// The events of what the current transaction changes, encoded.
-pub(crate) fn sealed(store: &Postgres, occurrences: Vec<Occurrence>) -> Vec<Sealed> {
+pub(crate) fn sealed(store: &Postgres, occurrences: Vec<Occurrence>) -> Vec<BuiltEvent> {
     if occurrences.is_empty() {
         return Vec::new();
     }
@@ -20,7 +20,7 @@ pub(crate) fn sealed(store: &Postgres, occurrences: Vec<Occurrence>) -> Vec<Seal
     let keyring = store.keyring().writing();
     let now = store.clock().now();
     let events = &settings.operational_events;
-    events.seal(occurrences, now, store.random(), &keyring)
+    events.build(occurrences, now, store.random(), &keyring)
 }
 
 /// Emits the events of what a transaction has changed.
@@ -32,7 +32,7 @@ pub(crate) async fn emit(
     if sealed.is_empty() {
         return Ok(());
     }
-    let events: Vec<&Sealed> = sealed.iter().collect();
+    let events: Vec<&BuiltEvent> = sealed.iter().collect();
     let columns = Columns::of(&events);
     work.ask(query!("outbox/emit"), &columns.params())
         .await

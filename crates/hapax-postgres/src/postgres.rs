@@ -329,7 +329,7 @@ impl Postgres {
     }
 
     /// Records the database's time `there` from a query that was sent at `asked_at` by our clock.
-    pub(crate) fn heard_time(&self, asked_at: Timestamp, there: Timestamp) {
+    pub(crate) fn observe_time(&self, asked_at: Timestamp, there: Timestamp) {
         if matches!(self.0.settings.time, Time::Given(_)) {
             return;
         }

@@ -25,12 +25,12 @@ use tokio_postgres::{Row, types::ToSql};
 
 use crate::{
     claim::try_hold,
-    commit::Ending,
+    commit::CommitPipeline,
     commit_recovery::{self, IfAbsent},
     connection::Link,
     ending_keyword::ending_keyword,
     error::{ends_transaction, lost, own_error, store_error, unavailable},
-    idempotency::{Held, OldRow, ResponseColumns, evaluate_rows, parts, retention},
+    idempotency::{ClaimedKey, OldRow, ResponseColumns, evaluate_rows, parts, retention},
     inbox,
     payload_lock::payload_lock,
     phase::Phase,
@@ -49,7 +49,7 @@ pub struct Tx {
     accepted: Accepted,
     /// The message that the last pipeline accepts. It is the first one of `accepted`.
     at_commit: Option<Message>,
-    held: Option<Held>,
+    held: Option<ClaimedKey>,
     phase: Option<Phase>,
     /// A pipelined claim that was not sent yet: it is sent with the first statement.
     pipelined: Option<(Claim, OnClaimed)>,
@@ -78,7 +78,7 @@ impl Tx {
         store: &Postgres,
         session: Session,
         draft: Draft,
-        held: Option<Held>,
+        held: Option<ClaimedKey>,
     ) -> Self {
         Self {
             store: store.clone(),
@@ -118,7 +118,7 @@ impl Tx {
     ) -> Self {
         session.begin(store.begin());
         let row = OldRow::Unread;
-        Self::new(store, session, draft, Some(Held { claim, row }))
+        Self::new(store, session, draft, Some(ClaimedKey { claim, row }))
     }
 
     /// Creates a transaction whose last pipeline accepts `message`. Nothing is sent before the
@@ -224,7 +224,7 @@ impl Tx {
         let claims = self.pipelined.is_some();
         let asked = match self.pipelined.take() {
             None => self.session.run(ask).await.map_err(StoreError::from),
-            Some((claim, on_claimed)) => self.ride(claim, on_claimed, ask).await,
+            Some((claim, on_claimed)) => self.pipeline_claim(claim, on_claimed, ask).await,
         };
         let error = match asked {
             Ok(response) => {
@@ -246,7 +246,7 @@ impl Tx {
     /// Opens the transaction, claims the key and runs the first statement in one pipeline.
     ///
     /// The result of the statement is returned only if the key was free.
-    async fn ride<R>(
+    async fn pipeline_claim<R>(
         &mut self,
         claim: Claim,
         on_claimed: OnClaimed,
@@ -278,7 +278,7 @@ impl Tx {
         let (ahead, asked) = results.await.map_err(own_error)?;
         match evaluate_rows(&ahead[0], &ahead[1], &claim, self.store.keyring())? {
             Some(ClaimOutcome::Open(row)) => {
-                self.held = Some(Held { claim, row });
+                self.held = Some(ClaimedKey { claim, row });
                 on_claimed.call();
                 asked.map_err(store_error)
             }
@@ -348,10 +348,10 @@ impl Tx {
         let processed = self.accepted.take_new();
         let (held, phase) = (self.held.as_ref(), self.phase.as_ref());
         let time = self.store.time();
-        let ending = Ending::of(held, phase, stored.as_ref(), &events, &processed, time)
+        let pipeline = CommitPipeline::of(held, phase, stored.as_ref(), &events, &processed, time)
             .accepting(self.at_commit.as_ref());
         let failpoints = &self.store.settings().failpoints;
-        let failed = match ending.pipeline(&mut self.session, failpoints).await {
+        let failed = match pipeline.send(&mut self.session, failpoints).await {
             Ok(()) => {
                 self.session.end();
                 self.accepted.committed();
@@ -391,7 +391,7 @@ impl Tx {
     ///
     /// Between the two the key is free for a moment. If another request takes it then, this request
     /// runs again and finds the key taken.
-    async fn drop_effect(self, held: Held, response: &StoredResponse) -> Result<(), StoreError> {
+    async fn drop_effect(self, held: ClaimedKey, response: &StoredResponse) -> Result<(), StoreError> {
         self.accepted.rolled_back();
         let Self {
             store,
@@ -425,7 +425,7 @@ impl Tx {
             Some(ClaimOutcome::Open((session, row))) => {
                 let tenant = held.claim.scope.tenant.clone();
                 let draft = Draft::new(Some(tenant), Headers::new());
-                let held = Held { row, ..held };
+                let held = ClaimedKey { row, ..held };
                 let tx = Self::new(&store, *session, draft, Some(held));
                 tx.keep(Some(response)).await
             }
@@ -438,7 +438,7 @@ impl Tx {
 impl Transaction for Tx {
     fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError> {
         let Self { store, draft, .. } = self;
-        draft.seal(
+        draft.add(
             event,
             store.clock(),
             store.random(),

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
     effects::{Listener, count},
-    http::{Answer, Connector, Cut, Failure, Field, Request, Target, curl},
+    http::{Response, Connector, Cut, Failure, Field, Request, Target, curl},
     plan::{Numbers, Operation, Payload, Plan, Template},
     profile::{KeyForm, Profile},
     shell::succeeds,
@@ -75,7 +75,7 @@ impl Session {
     }
 
     /// Counts a result by whether the server is there. One that the probe cut does not say it.
-    fn note(&self, result: &Result<Answer, Failure>) {
+    fn note(&self, result: &Result<Response, Failure>) {
         let count = match result {
             Ok(_) | Err(Failure::Ended(_) | Failure::Malformed(_) | Failure::CutTooLate) => {
                 &self.answered
@@ -89,7 +89,7 @@ impl Session {
 
 /// What is known of an operation. The module `calibration` finds it out.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct OperationFacts {
     /// How late the count follows a response, or why effects cannot be counted.
     pub(crate) lag: RefCell<Option<Result<Duration, String>>>,
     /// Whether two executions have different bodies.
@@ -104,7 +104,7 @@ pub(crate) struct Known {
     pub(crate) counted: Cell<Option<(u64, u64)>>,
 }
 
-impl Known {
+impl OperationFacts {
     /// Records that a request begins.
     fn begins(&self) {
         self.requests.set(self.requests.get() + 1);
@@ -132,7 +132,7 @@ pub(crate) struct Subject<'a> {
     session: &'a Session,
     listener: Option<&'a Listener>,
     /// What was found out about the operation.
-    pub(crate) known: Known,
+    pub(crate) known: OperationFacts,
     /// The requests that the current check has sent.
     recorded: RefCell<Vec<Request>>,
     /// The keys that the current check has made. Reports contain numbers in their place, so that two
@@ -160,7 +160,7 @@ impl<'a> Subject<'a> {
             operation,
             session,
             listener,
-            known: Known::default(),
+            known: OperationFacts::default(),
             recorded: RefCell::default(),
             keys: RefCell::default(),
             on_dry,
@@ -226,7 +226,7 @@ impl<'a> Subject<'a> {
     }
 
     /// Sends a request and returns the response.
-    pub(crate) async fn send(&self, request: &Request) -> Result<Answer, Stop> {
+    pub(crate) async fn send(&self, request: &Request) -> Result<Response, Stop> {
         match self.exchange(request, None).await? {
             Ok(answer) => Ok(answer),
             Err(failure) => Err(Stop::NoResponse {
@@ -242,7 +242,7 @@ impl<'a> Subject<'a> {
         &self,
         request: &Request,
         cut: Option<Cut>,
-    ) -> Result<Result<Answer, Failure>, Stop> {
+    ) -> Result<Result<Response, Failure>, Stop> {
         self.exchange_within(request, cut, self.plan.wait).await
     }
 
@@ -252,7 +252,7 @@ impl<'a> Subject<'a> {
         request: &Request,
         cut: Option<Cut>,
         wait: Duration,
-    ) -> Result<Result<Answer, Failure>, Stop> {
+    ) -> Result<Result<Response, Failure>, Stop> {
         self.admit(1).await?;
         Ok(self.transfer(request, cut, wait).await)
     }
@@ -263,7 +263,7 @@ impl<'a> Subject<'a> {
         request: &Request,
         cut: Option<Cut>,
         wait: Duration,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Response, Failure> {
         self.record(request);
         if self.plan.dry_run {
             self.on_dry
@@ -305,7 +305,7 @@ impl<'a> Subject<'a> {
     pub(crate) async fn race(
         &self,
         requests: &[Request],
-    ) -> Result<Vec<Result<Answer, Failure>>, Stop> {
+    ) -> Result<Vec<Result<Response, Failure>>, Stop> {
         self.admit(requests.len() as u64).await?;
         let all = requests
             .iter()
@@ -315,7 +315,7 @@ impl<'a> Subject<'a> {
 
     /// Sends a request, again and again while it is in flight or the server is not available, and
     /// returns the first other response.
-    pub(crate) async fn settled(&self, request: &Request) -> Result<Answer, Stop> {
+    pub(crate) async fn settled(&self, request: &Request) -> Result<Response, Stop> {
         let end = Instant::now() + PATIENCE;
         loop {
             let last = self.exchange(request, None).await?;
@@ -336,12 +336,12 @@ impl<'a> Subject<'a> {
     }
 
     /// Whether a response only says that the request is to be sent again later.
-    pub(crate) fn is_temporary(&self, answer: &Answer) -> bool {
+    pub(crate) fn is_temporary(&self, answer: &Response) -> bool {
         self.profile().is_in_flight(answer) || matches!(answer.status, 429 | 502..=504)
     }
 
     /// Returns the response, unless it says that there are too many requests, which says nothing else.
-    pub(crate) fn unlimited(&self, answer: Answer) -> Result<Answer, Stop> {
+    pub(crate) fn unlimited(&self, answer: Response) -> Result<Response, Stop> {
         if answer.status == 429 && !self.profile().is_in_flight(&answer) {
             Err(Stop::RateLimited(answer.describe()))
         } else {
@@ -421,7 +421,7 @@ impl<'a> Subject<'a> {
 
     /// Returns the header fields of a response that its replay must have too, in their order, with
     /// names in lower case.
-    pub(crate) fn lasting(&self, answer: &Answer) -> Vec<Field> {
+    pub(crate) fn lasting(&self, answer: &Response) -> Vec<Field> {
         let passes = |name: &str| {
             !PER_REQUEST.contains(&name)
                 && !self.profile().markers.contains(&name)
@@ -483,7 +483,7 @@ impl<'a> Subject<'a> {
 pub(crate) struct First {
     pub(crate) request: Request,
     pub(crate) payload: Payload,
-    pub(crate) answer: Answer,
+    pub(crate) answer: Response,
 }
 
 impl First {
@@ -505,8 +505,8 @@ pub(crate) fn sorted(mut fields: Vec<Field>) -> Vec<Field> {
 }
 
 /// The response that a dry run assumes.
-fn dry_answer() -> Answer {
-    Answer {
+fn dry_answer() -> Response {
+    Response {
         status: 201,
         fields: Vec::new(),
         body: Vec::new(),

@@ -21,7 +21,7 @@ pub struct Signals {
 
 /// The request of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum SignalRequest {
     /// Stop. The name of the signal is for the log.
     Stop(&'static str),
     /// Read the settings again.
@@ -54,18 +54,18 @@ impl Signals {
     }
 
     /// Waits for the next signal.
-    pub async fn heard(&mut self) -> Asked {
+    pub async fn received(&mut self) -> SignalRequest {
         tokio::select! {
-            _ = self.terminate.recv() => Asked::Stop("SIGTERM"),
-            _ = self.interrupt.recv() => Asked::Stop("SIGINT"),
-            () = hung_up(&mut self.hang_up) => Asked::Reload,
+            _ = self.terminate.recv() => SignalRequest::Stop("SIGTERM"),
+            _ = self.interrupt.recv() => SignalRequest::Stop("SIGINT"),
+            () = hung_up(&mut self.hang_up) => SignalRequest::Reload,
         }
     }
 
     /// Waits for the next signal to stop, and returns its name.
     pub async fn stopped(&mut self) -> &'static str {
         loop {
-            if let Asked::Stop(signal) = self.heard().await {
+            if let SignalRequest::Stop(signal) = self.received().await {
                 return signal;
             }
         }

@@ -15,7 +15,7 @@ use hapax_gateway::{
 };
 use hapax_otlp::Exporting;
 use hapax_runtime::{
-    shutdown::{Asked, Signals},
+    shutdown::{SignalRequest, Signals},
     telemetry,
 };
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -23,7 +23,7 @@ use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
 use crate::{
     command::{Context, Failure},
-    config::{Config, Listen, Place, Wrong},
+    config::{Config, Listen, DatabaseLocation, Wrong},
     database::{self, RelayStore},
     environment,
     health::Health,
@@ -31,7 +31,7 @@ use crate::{
     retention,
 };
 
-/// What is set up before the database is opened.
+/// Bootstrap of the gateway: what is set up before the database is opened.
 struct Bootstrap {
     context: Context,
     settings: Settings,
@@ -46,11 +46,11 @@ pub(crate) async fn run(context: Context) -> Result<(), Failure> {
     let bootstrap = Bootstrap::new(context).await?;
     let access = bootstrap.context.access()?;
     match bootstrap.context.config.database.place()? {
-        Place::Server(url) => {
+        DatabaseLocation::Server(url) => {
             let store = database::postgres::open(&access, &url).await?;
             Box::pin(serve_all(store, bootstrap)).await
         }
-        Place::File(path) => {
+        DatabaseLocation::File(path) => {
             let store = database::sqlite::open_store(&access, &path)?;
             Box::pin(serve_all(store, bootstrap)).await
         }
@@ -189,9 +189,9 @@ async fn until_signal<S: Phases>(
     signals: &mut Signals,
 ) -> &'static str {
     loop {
-        match signals.heard().await {
-            Asked::Stop(signal) => return signal,
-            Asked::Reload => match reload(context, gateway) {
+        match signals.received().await {
+            SignalRequest::Stop(signal) => return signal,
+            SignalRequest::Reload => match reload(context, gateway) {
                 Ok(()) => tracing::info!("configuration reloaded"),
                 Err(error) => tracing::error!(
                     error,

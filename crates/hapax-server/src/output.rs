@@ -216,7 +216,7 @@ fn written(bytes: &[u8]) -> io::Result<()> {
     unless_closed(flushed(bytes))
 }
 
-/// It is not a failure if the reader has closed the pipe, as in `hapax events list | head`.
+/// Ignores the error of a pipe that its reader has closed, as in `hapax events list | head`.
 fn unless_closed(written: io::Result<()>) -> io::Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

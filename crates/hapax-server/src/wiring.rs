@@ -28,7 +28,7 @@ use hapax_console::{
 use hapax_otlp::{Exporter, Exporting};
 use hapax_postgres::{Feeder, Imported};
 use hapax_runtime::{
-    shutdown::{Asked, Signals},
+    shutdown::{SignalRequest, Signals},
     telemetry,
 };
 use hapax_sinks::endpoints::Keys;
@@ -39,7 +39,7 @@ use crate::{
     admin::{self, AdminApi, Watch, keys_of},
     catalogue,
     command::{Context, Failure},
-    config::{Config, Listen, Place},
+    config::{Config, Listen, DatabaseLocation},
     database::{self, RelayStore},
     destination::{Spec, SpecError, build},
     destination_set::{Declared, DestinationSet},
@@ -103,11 +103,11 @@ pub(crate) async fn relay(context: Context) -> Result<(), Failure> {
     let context = &bootstrap.context;
     let access = context.access()?;
     match context.config.database.place()? {
-        Place::Server(url) => {
+        DatabaseLocation::Server(url) => {
             let store = database::postgres::open(&access, &url).await?;
             Box::pin(deliver(store, bootstrap)).await
         }
-        Place::File(path) => {
+        DatabaseLocation::File(path) => {
             let store = database::sqlite::open_store(&access, &path)?;
             Box::pin(deliver(store, bootstrap)).await
         }
@@ -277,9 +277,9 @@ impl Served<'_> {
         looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                asked = signals.heard() => match asked {
-                    Asked::Stop(signal) => return signal,
-                    Asked::Reload => {
+                asked = signals.received() => match asked {
+                    SignalRequest::Stop(signal) => return signal,
+                    SignalRequest::Reload => {
                         if let Some(now) = reread(context, &mut self.destination_set) {
                             self.declared.send_replace(now);
                             self.update();

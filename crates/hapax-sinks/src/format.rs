@@ -138,10 +138,10 @@ pub fn context(offer: &Offer) -> impl Iterator<Item = (&'static str, Cow<'_, str
 /// Encodes a Standard Webhooks body: `{"type","timestamp","data"}`.
 ///
 /// ```
-/// # use hapax::{Random, Timestamp, event::{Headers, NewEvent}, outbox::seal};
+/// # use hapax::{Random, Timestamp, event::{Headers, NewEvent}, outbox::build_event};
 /// # let new = NewEvent::json("order.created", &serde_json::json!({"amount": 500}));
 /// # let at = Timestamp::from_millis(1_700_000_000_250);
-/// # let event = seal(new, None, &Headers::new(), at, &Random::new(|| 7))?;
+/// # let event = build_event(new, None, &Headers::new(), at, &Random::new(|| 7))?;
 /// let body = hapax_sinks::format::standard_webhook(&event);
 /// let expected =
 ///     r#"{"type":"order.created","timestamp":"2023-11-14T22:13:20.250Z","data":{"amount":500}}"#;
@@ -166,10 +166,10 @@ pub fn standard_webhook(event: &Event) -> Vec<u8> {
 /// it was created, and a link from which the receiver fetches it. `base` is the beginning of the link.
 ///
 /// ```
-/// # use hapax::{Random, Timestamp, event::{Headers, NewEvent}, outbox::seal};
+/// # use hapax::{Random, Timestamp, event::{Headers, NewEvent}, outbox::build_event};
 /// # let new = NewEvent::json("order.created", &serde_json::json!({"amount": 500}));
 /// # let at = Timestamp::from_millis(1_700_000_000_250);
-/// # let event = seal(new, None, &Headers::new(), at, &Random::new(|| 7))?;
+/// # let event = build_event(new, None, &Headers::new(), at, &Random::new(|| 7))?;
 /// let body = hapax_sinks::format::thin_webhook(&event, 42, "https://shop.example/events");
 /// let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
 /// let link = format!("https://shop.example/events/{}?position=42", event.id);
@@ -318,7 +318,7 @@ mod tests {
         Random,
         event::{Headers, NewEvent},
         key::Tenant,
-        outbox::seal,
+        outbox::build_event,
     };
 
     use std::sync::Arc;
@@ -453,6 +453,6 @@ mod tests {
     fn sealed(new: NewEvent) -> Event {
         let at = Timestamp::from_millis(1_700_000_000_000);
         let tenant = Tenant::new("alice").unwrap();
-        seal(new, Some(&tenant), &Headers::new(), at, &Random::new(|| 7)).unwrap()
+        build_event(new, Some(&tenant), &Headers::new(), at, &Random::new(|| 7)).unwrap()
     }
 }

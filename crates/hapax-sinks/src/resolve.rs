@@ -22,7 +22,7 @@ use tokio::{
 use crate::limits::{LOOKUP, LOOKUP_HOSTS, LOOKUP_LOST, LOOKUP_SLOW, LOOKUPS, LOOKUPS_SLOW};
 
 type Ask = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
-type Answer = Result<Arc<[IpAddr]>, LookupError>;
+type LookupResult = Result<Arc<[IpAddr]>, LookupError>;
 
 /// Resolves host names. Clones share their threads and the list of slow hosts.
 #[derive(Clone)]
@@ -31,11 +31,11 @@ pub struct Resolver(Arc<Inner>);
 struct Inner {
     ask: Box<Ask>,
     places: Arc<Semaphore>,
-    known: Mutex<Known>,
+    known: Mutex<Hosts>,
 }
 
 #[derive(Default)]
-struct Known {
+struct Hosts {
     hosts: HashMap<String, Host>,
     /// Slow lookups in progress.
     slow: usize,
@@ -53,7 +53,7 @@ struct Host {
 struct UnderWay {
     number: u64,
     since: Instant,
-    told: watch::Receiver<Option<Answer>>,
+    outcome_receiver: watch::Receiver<Option<LookupResult>>,
 }
 
 /// Why a host name was not resolved.
@@ -98,10 +98,10 @@ impl Resolver {
             return Ok(Arc::new([address]));
         }
         let UnderWay {
-            since, mut told, ..
+            since, mut outcome_receiver, ..
         } = self.under_way(host)?;
         let silent = || LookupError::Silent(host.to_owned());
-        let answer = timeout_at(since + LOOKUP, told.wait_for(Option::is_some)).await;
+        let answer = timeout_at(since + LOOKUP, outcome_receiver.wait_for(Option::is_some)).await;
         match answer.map_err(|_| silent())?.as_deref() {
             Ok(Some(answer)) => answer.clone(),
             // The thread, or the runtime that waited for it, has ended.
@@ -115,7 +115,7 @@ impl Resolver {
         if known.hosts.len() >= LOOKUP_HOSTS {
             known.hosts.retain(|_, host| host.under_way.is_some());
         }
-        let Known { hosts, slow, last } = &mut *known;
+        let Hosts { hosts, slow, last } = &mut *known;
         let entry = hosts.entry(host.to_owned()).or_default();
         if let Some(under_way) = &entry.under_way
             && under_way.since.elapsed() < LOOKUP_LOST
@@ -129,8 +129,8 @@ impl Resolver {
             *slow += 1;
         }
         *last += 1;
-        let (tell, told) = watch::channel(None);
-        let turn = Turn {
+        let (outcome_sender, outcome_receiver) = watch::channel(None);
+        let turn = Lookup {
             inner: Arc::clone(&self.0),
             host: host.to_owned(),
             number: *last,
@@ -140,17 +140,17 @@ impl Resolver {
         let under_way = UnderWay {
             number: *last,
             since: turn.since,
-            told,
+            outcome_receiver,
         };
         entry.under_way = Some(under_way.clone());
         drop(known);
-        tokio::spawn(turn.take(tell));
+        tokio::spawn(turn.take(outcome_sender));
         Ok(under_way)
     }
 }
 
 /// One lookup. Dropping it permits the next one of the host.
-struct Turn {
+struct Lookup {
     inner: Arc<Inner>,
     host: String,
     number: u64,
@@ -158,9 +158,9 @@ struct Turn {
     is_slow: bool,
 }
 
-impl Turn {
-    async fn take(mut self, tell: watch::Sender<Option<Answer>>) {
-        let mut outcome = tell.subscribe();
+impl Lookup {
+    async fn take(mut self, outcome_sender: watch::Sender<Option<LookupResult>>) {
+        let mut outcome = outcome_sender.subscribe();
         let place = if self.is_slow {
             None
         } else {
@@ -171,7 +171,7 @@ impl Turn {
         let began = thread.spawn(move || {
             let found = (inner.ask)(&host).map(Arc::from);
             let answer = found.map_err(|error| LookupError::Failed(host, Arc::new(error)));
-            tell.send_replace(Some(answer));
+            outcome_sender.send_replace(Some(answer));
         });
         if began.is_err() {
             // The sender was dropped with the thread that could not be started.
@@ -197,7 +197,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for Lookup {
     fn drop(&mut self) {
         let took = self.since.elapsed();
         let mut known = self.inner.known();
@@ -217,7 +217,7 @@ impl Drop for Turn {
 }
 
 impl Inner {
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, Hosts> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hapax::{
     Clock, Random, Timestamp,
     event::{Headers, NewEvent},
-    outbox::{OutboxEvent, seal},
+    outbox::{OutboxEvent, build_event},
     sink::Offer,
 };
 
@@ -23,7 +23,7 @@ pub(crate) fn offer(new: NewEvent) -> Offer {
 /// The first attempt of an event; ids differ by `number`.
 pub(crate) fn numbered_offer(number: u64, new: NewEvent) -> Offer {
     let random = Random::new(move || number.reverse_bits());
-    let event = seal(new, None, &Headers::new(), NOW, &random).unwrap();
+    let event = build_event(new, None, &Headers::new(), NOW, &random).unwrap();
     Offer {
         event: Arc::new(OutboxEvent { position: 1, event }),
         attempt: 1,

@@ -33,7 +33,7 @@ struct Absence {
     noted_at: i64,
 }
 
-struct Place {
+struct PartitionRow {
     partition: String,
     epoch: i64,
     written_at: i64,
@@ -55,7 +55,7 @@ impl Absences {
         let living = now.saturating_sub(DAY_MS);
         let mut places = conn.prepare_cached(query!("delivery/absences"))?;
         let places = places.query_map([living], place)?;
-        let places: Vec<Place> = places.collect::<Result<_, _>>()?;
+        let places: Vec<PartitionRow> = places.collect::<Result<_, _>>()?;
         let mut known = known.clone();
         // If no relay is running at all, no destination counts as absent.
         let relays_run = !known.is_empty() || places.iter().any(|place| place.is_held);
@@ -114,7 +114,7 @@ impl Absences {
     }
 }
 
-impl Place {
+impl PartitionRow {
     /// Returns the absence as of now. The noted absence goes on, unless a relay has owned the
     /// destination since, or retention has not run for a day.
     fn absent(&self, now: i64) -> Absence {
@@ -145,7 +145,7 @@ fn has_polling(conn: &Connection) -> rusqlite::Result<bool> {
     has_any.query_row([], |row| row.get(0))
 }
 
-fn place(row: &Row<'_>) -> rusqlite::Result<Place> {
+fn place(row: &Row<'_>) -> rusqlite::Result<PartitionRow> {
     let epoch: Option<i64> = row.get("absent_epoch")?;
     let absence = match epoch {
         None => None,
@@ -156,7 +156,7 @@ fn place(row: &Row<'_>) -> rusqlite::Result<Place> {
             noted_at: row.get("noted_at")?,
         }),
     };
-    Ok(Place {
+    Ok(PartitionRow {
         partition: row.get("destination")?,
         epoch: row.get("epoch")?,
         written_at: row.get("written_at")?,

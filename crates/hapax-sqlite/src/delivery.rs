@@ -37,7 +37,7 @@ use crate::{
     writer::WriterContext,
 };
 
-use due::Found;
+use due::DueDeliveries;
 use sample::DueSample;
 
 /// The largest backlog that is counted event by event; a larger one is a difference of positions.
@@ -178,7 +178,7 @@ impl Settlements for Sqlite {
         let except: HashSet<i64> = except.iter().copied().collect();
         let (now, keyring) = (self.clock().now(), self.keyring().clone());
         let look = move |conn: &Connection| {
-            let mut found = Found::new(except, limit, keyring);
+            let mut found = DueDeliveries::new(except, limit, keyring);
             found.read(conn, &destination, now, behind)?;
             found.end()
         };

@@ -203,16 +203,16 @@ pub(crate) fn store_error(error: rusqlite::Error) -> StoreError {
 /// The error of a statement that will fail again. If SQLite itself refused the statement, the error
 /// has its kind.
 fn refused(error: rusqlite::Error) -> StoreError {
-    let rusqlite::Error::SqliteFailure(told, message) = &error else {
+    let rusqlite::Error::SqliteFailure(failure, message) = &error else {
         return StoreError::statement(error);
     };
-    let kind = kind(*told);
+    let kind = kind(*failure);
     // "UNIQUE constraint failed: shop_order.number"
     let constraint = message
         .as_deref()
         .and_then(|it| it.split_once("constraint failed: "));
     let constraint = constraint.map(|(_, named)| named.to_owned());
-    let code = told.extended_code.to_string();
+    let code = failure.extended_code.to_string();
     StoreError::statement(DatabaseError::new(kind, constraint, code, error))
 }
 

@@ -45,7 +45,7 @@ mod settings;
 mod clock;
 mod sqlite;
 mod lock;
-mod place;
+mod file_identity;
 mod connection;
 mod migrations;
 mod schema_version;

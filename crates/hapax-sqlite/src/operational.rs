@@ -42,7 +42,7 @@ impl Emitter {
         let now = ctx.now();
         let sealed = self
             .events
-            .seal(occurrences, now, &self.random, &self.keyring);
+            .build(occurrences, now, &self.random, &self.keyring);
         outbox::append(ctx, &sealed)
     }
 }

@@ -12,7 +12,7 @@ use hapax::{
     key::Tenant,
     keyring::Keyring,
     limits::{LOOKOUT_EVENTS, PURGE_ROWS, READ_BYTES},
-    outbox::{OutboxEvent, Sealed, unseal, unseal_to_show},
+    outbox::{OutboxEvent, BuiltEvent, decode_columns, decode_columns_to_show},
     store::{Batch, Outbox, Source, StoreError, until_unreadable},
 };
 use rusqlite::{Connection, Row, Statement, params, types::ValueRef};
@@ -108,12 +108,12 @@ impl Outbox for Sqlite {
 }
 
 /// The number of a transaction that appends these events next: the position of the first of them.
-pub(crate) fn transaction(ctx: &WriterContext, events: &[Sealed]) -> Option<i64> {
+pub(crate) fn transaction(ctx: &WriterContext, events: &[BuiltEvent]) -> Option<i64> {
     (!events.is_empty()).then(|| ctx.next_position())
 }
 
 /// Appends the events of a transaction to the outbox.
-pub(crate) fn append(ctx: &mut WriterContext, events: &[Sealed]) -> Result<(), StoreError> {
+pub(crate) fn append(ctx: &mut WriterContext, events: &[BuiltEvent]) -> Result<(), StoreError> {
     if events.is_empty() {
         return Ok(());
     }
@@ -131,7 +131,7 @@ pub(crate) fn append(ctx: &mut WriterContext, events: &[Sealed]) -> Result<(), S
 fn insert(
     emit: &mut Statement<'_>,
     position: i64,
-    sealed: &Sealed,
+    sealed: &BuiltEvent,
     transaction: i64,
 ) -> rusqlite::Result<()> {
     let event = &sealed.event;
@@ -266,27 +266,27 @@ pub(crate) fn stored_bytes(row: &Row<'_>) -> rusqlite::Result<usize> {
 
 /// Reads an event from the columns of a row that are named like those of the outbox.
 pub(crate) fn event(row: &Row<'_>, keyring: &Keyring) -> Result<Arc<OutboxEvent>, StoreError> {
-    read_event(row, keyring, unseal)
+    read_event(row, keyring, decode_columns)
 }
 
 /// Reads an event like [`event`], to display it. A payload that cannot be decrypted here is returned
 /// as it is stored; the headers name the key that encrypted it.
 pub(crate) fn shown(row: &Row<'_>, keyring: &Keyring) -> Result<Arc<OutboxEvent>, StoreError> {
-    read_event(row, keyring, unseal_to_show)
+    read_event(row, keyring, decode_columns_to_show)
 }
 
-/// Decodes the headers and the payload of an event, like [`unseal`].
-type Unseal = fn(EventId, &str, String, &Keyring) -> Result<(Headers, Payload), String>;
+/// Decodes the headers and the payload of an event, like [`decode_columns`].
+type DecodeColumns = fn(EventId, &str, String, &Keyring) -> Result<(Headers, Payload), String>;
 
 fn read_event(
     row: &Row<'_>,
     keyring: &Keyring,
-    unseal: Unseal,
+    decode_columns: DecodeColumns,
 ) -> Result<Arc<OutboxEvent>, StoreError> {
     let position: i64 = row
         .get("id")
         .map_err(|error| corrupt(format!("event: {error}")))?;
-    columns(row, position, keyring, unseal)
+    columns(row, position, keyring, decode_columns)
         .map(Arc::new)
         .map_err(|what| corrupt(format!("event {position}: {what}")))
 }
@@ -295,7 +295,7 @@ fn columns(
     row: &Row<'_>,
     position: i64,
     keyring: &Keyring,
-    unseal: Unseal,
+    decode_columns: DecodeColumns,
 ) -> Result<OutboxEvent, String> {
     let bad = |error: rusqlite::Error| error.to_string();
     let id = row
@@ -312,7 +312,7 @@ fn columns(
         .map_err(bad)?
         .as_str()
         .map_err(|error| error.to_string())?;
-    let (headers, payload) = unseal(id, headers, row.get("payload").map_err(bad)?, keyring)?;
+    let (headers, payload) = decode_columns(id, headers, row.get("payload").map_err(bad)?, keyring)?;
     let event = Event {
         id,
         kind: row.get("type").map_err(bad)?,

@@ -36,7 +36,7 @@ pub(crate) async fn run(
     }
     let mut draft = Draft::of(&mut claim);
     for event in events {
-        draft.seal(
+        draft.add(
             event,
             store.clock(),
             store.random(),

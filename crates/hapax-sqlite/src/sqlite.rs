@@ -14,7 +14,7 @@ use std::{
 use hapax::{
     Clock, Random,
     delivery::KnownDestinations,
-    group::{self, Queue, Turn},
+    group::{self, Queue, StartOnce},
     keyring::Keyring,
     limits::WRITER_JOBS,
     notify::Notifier,
@@ -31,7 +31,7 @@ use crate::{
     lock::{Lock, note_relay},
     merge::{Flushes, Merger},
     migrations::{self, Migration},
-    place::Place,
+    file_identity::FileIdentity,
     pool::Pool,
     query,
     running::Running,
@@ -81,7 +81,7 @@ impl Sqlite {
         let position = conn
             .query_row(query!("outbox/last"), [], |row| row.get(0))
             .map_err(|error| OpenError::of(settings.path.clone(), error))?;
-        let place = Place::of(settings.path.clone()).map_err(|error| OpenError::Unavailable {
+        let place = FileIdentity::of(settings.path.clone()).map_err(|error| OpenError::Unavailable {
             path: settings.path.clone(),
             source: error.into(),
         })?;
@@ -268,7 +268,7 @@ impl Sqlite {
         work: impl FnOnce(&mut WriterContext) -> Result<R, StoreError> + Send + 'static,
     ) -> Result<R, StoreError> {
         let (reply, response) = oneshot::channel();
-        let turn = Turn::default();
+        let turn = StartOnce::default();
         let job = Box::new(Brief::new(work, turn.clone(), reply));
         group::answered(&self.0.jobs, job, &turn, response, deadline, closed).await
     }

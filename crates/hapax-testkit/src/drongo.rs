@@ -8,7 +8,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    http::{HttpAnswer, HttpClient},
+    http::{HttpResponse, HttpClient},
     program::packages,
     servers::Server,
 };
@@ -107,7 +107,7 @@ impl Drongo {
         received.iter().map(|it| it["message"].clone()).collect()
     }
 
-    async fn call(&self, method: Method, path: &str, body: &Value) -> HttpAnswer {
+    async fn call(&self, method: Method, path: &str, body: &Value) -> HttpResponse {
         let url = format!("http://{}/v1/{path}", self.address());
         let headers = [("content-type", "application/json")];
         let body = Bytes::from(body.to_string());

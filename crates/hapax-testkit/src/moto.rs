@@ -8,7 +8,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    http::{HttpAnswer, HttpClient},
+    http::{HttpResponse, HttpClient},
     program::packages,
     servers::Server,
 };
@@ -198,7 +198,7 @@ impl Moto {
         json!({"QueueUrl": format!("http://{}/{ACCOUNT}/{name}", self.address())})
     }
 
-    async fn s3(&self, method: Method, path: &str) -> HttpAnswer {
+    async fn s3(&self, method: Method, path: &str) -> HttpResponse {
         let url = format!("http://{}{path}", self.address());
         let authorization = authorization("s3");
         let headers = [("authorization", authorization.as_str())];
@@ -206,7 +206,7 @@ impl Moto {
         answer.expect("moto responds")
     }
 
-    async fn sqs(&self, operation: &str, body: &Value) -> HttpAnswer {
+    async fn sqs(&self, operation: &str, body: &Value) -> HttpResponse {
         let url = format!("http://{}/", self.address());
         let authorization = authorization("sqs");
         let target = format!("AmazonSQS.{operation}");
@@ -220,7 +220,7 @@ impl Moto {
     }
 
     /// Calls SNS by its query protocol. The values need no escaping.
-    async fn sns(&self, operation: &str, settings: &[(&str, &str)]) -> HttpAnswer {
+    async fn sns(&self, operation: &str, settings: &[(&str, &str)]) -> HttpResponse {
         let url = format!("http://{}/", self.address());
         let authorization = authorization("sns");
         let headers = [

@@ -164,7 +164,7 @@ impl Drop for Program {
 
 /// The exit code and the output of a program that has ended.
 #[derive(Debug)]
-pub struct Ran {
+pub struct ProgramOutput {
     /// The exit code, if no signal ended it.
     pub code: Option<i32>,
     /// The standard output.
@@ -173,7 +173,7 @@ pub struct Ran {
     pub stderr: String,
 }
 
-impl Ran {
+impl ProgramOutput {
     /// Parses the standard output as JSON.
     ///
     /// # Panics
@@ -203,7 +203,7 @@ impl Ran {
 /// # Panics
 /// Panics if it cannot be started, or if its output is not text.
 #[track_caller]
-pub fn run_to_end(mut command: Command) -> Ran {
+pub fn run_to_end(mut command: Command) -> ProgramOutput {
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn();
     let child = child.unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
@@ -217,7 +217,7 @@ pub fn run_to_end(mut command: Command) -> Ran {
     let output = child.wait_with_output().expect("a child can be waited for");
     drop(ended);
     watchdog.join().expect("the watchdog does not panic");
-    Ran {
+    ProgramOutput {
         code: output.status.code(),
         stdout: String::from_utf8(output.stdout).expect("the output is text"),
         stderr: String::from_utf8(output.stderr).expect("the errors are text"),

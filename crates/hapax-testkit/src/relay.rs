@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
-    http::{HttpAnswer, HttpClient},
+    http::{HttpResponse, HttpClient},
     program::Program,
     wait::eventually,
 };
@@ -131,7 +131,7 @@ impl Relay {
     ///
     /// # Panics
     /// Panics if there is no response.
-    pub async fn get(&self, path: &str) -> HttpAnswer {
+    pub async fn get(&self, path: &str) -> HttpResponse {
         let answer = HttpClient::new().get(&format!("{}{path}", self.url)).await;
         answer.unwrap_or_else(|error| panic!("{path}: {error}"))
     }

@@ -125,9 +125,9 @@ impl<J> Waiting<J> {
 
 /// Decides between the store that starts a request and the caller that gives it up.
 #[derive(Clone, Debug, Default)]
-pub struct Turn(Arc<AtomicBool>);
+pub struct StartOnce(Arc<AtomicBool>);
 
-impl Turn {
+impl StartOnce {
     /// True for the first caller of this function.
     pub fn take(&self) -> bool {
         !self.0.swap(true, Ordering::AcqRel)
@@ -144,7 +144,7 @@ impl Turn {
 pub async fn answered<J, R>(
     queue: &Queue<J>,
     job: J,
-    turn: &Turn,
+    turn: &StartOnce,
     mut answer: oneshot::Receiver<Result<R, StoreError>>,
     deadline: Option<Instant>,
     closed: impl Fn() -> StoreError,

@@ -36,7 +36,7 @@ pub struct Claim {
     pub context: Headers,
 }
 
-/// What a store calls once, when a pipelined claim has got its key.
+/// Callback of a pipelined claim. The store calls it once, when the claim has got its key.
 pub struct OnClaimed(Box<dyn FnOnce() + Send + Sync>);
 
 impl OnClaimed {
@@ -62,7 +62,7 @@ impl fmt::Debug for OnClaimed {
     }
 }
 
-/// What happens to a request whose key has expired.
+/// Policy for a request whose key has expired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnExpired {
     /// The request runs as if the key had never been used.
@@ -82,7 +82,7 @@ impl OnExpired {
     }
 }
 
-/// What happens to the key if the handler fails (5xx, panic, timeout).
+/// Policy for the key if the handler fails (5xx, panic, timeout).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFailure {
     /// The key is released, and a retry runs the handler again.
@@ -92,7 +92,7 @@ pub enum OnFailure {
     Store,
 }
 
-/// What happens to a request if the store cannot be reached.
+/// Policy for a request if the store cannot be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnStoreError {
     /// The request is refused. No handler runs without protection.
@@ -236,7 +236,7 @@ pub fn evaluate_claim(record: KeyRecord, claim: &Claim, now: Timestamp) -> Optio
     }
 }
 
-/// What happens to a key and to the effect when the handler has returned a response.
+/// Disposition of a key and of its effect after the handler has returned a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
     /// The response is stored together with the effect, in one commit.

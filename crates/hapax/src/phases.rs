@@ -94,7 +94,7 @@ pub struct TakenOver {
     pub request: Bytes,
 }
 
-/// Which keys to take over.
+/// Selection of the keys to take over.
 #[derive(Clone, Copy, Debug)]
 pub struct Lapsed {
     /// How long the new owner has a key unless it renews the lease.

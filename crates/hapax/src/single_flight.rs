@@ -90,7 +90,7 @@ impl<T: Clone> SingleFlight<T> {
         match flights.entry(scope.clone()) {
             Entry::Vacant(vacant) => {
                 let number = self.0.next_number();
-                vacant.insert(Flight::new(fingerprint, number));
+                vacant.insert(RunningKey::new(fingerprint, number));
                 Join::Leader(Leader::new(&self.0, scope, fingerprint, number))
             }
             Entry::Occupied(mut occupied) => occupied.get_mut().join(fingerprint),
@@ -166,7 +166,7 @@ impl<T> Leader<T> {
     /// Sends the result to every follower with the same fingerprint and ends the flight.
     ///
     /// Followers with another fingerprint continue on their own, unless the key was confirmed.
-    pub fn finish(mut self, told: &T)
+    pub fn finish(mut self, outcome: &T)
     where
         T: Clone,
     {
@@ -179,7 +179,7 @@ impl<T> Leader<T> {
                 })
         };
         for waiter in same {
-            let _ = waiter.tell.send(Waited::Finished(told.clone()));
+            let _ = waiter.tell.send(Waited::Finished(outcome.clone()));
         }
         self.hand_over();
     }
@@ -235,13 +235,13 @@ impl<T> fmt::Debug for Confirmation<T> {
     }
 }
 
-type Flights<T> = HashMap<Scope, Flight<T>>;
+type RunningKeys<T> = HashMap<Scope, RunningKey<T>>;
 
 struct Shared<T> {
     hasher: RandomState,
     /// The number of leaders so far.
     leaders: AtomicU64,
-    shards: Box<[Mutex<Flights<T>>]>,
+    shards: Box<[Mutex<RunningKeys<T>>]>,
 }
 
 impl<T> Shared<T> {
@@ -249,7 +249,7 @@ impl<T> Shared<T> {
         clippy::cast_possible_truncation,
         reason = "the low bits choose a shard"
     )]
-    fn flights(&self, scope: &Scope) -> MutexGuard<'_, Flights<T>> {
+    fn flights(&self, scope: &Scope) -> MutexGuard<'_, RunningKeys<T>> {
         lock(&self.shards[self.hasher.hash_one(scope) as usize % SHARDS])
     }
 
@@ -290,7 +290,7 @@ impl<T> Shared<T> {
     }
 }
 
-struct Flight<T> {
+struct RunningKey<T> {
     fingerprint: Fingerprint,
     /// The number of the leader.
     leader: u64,
@@ -304,7 +304,7 @@ struct Waiter<T> {
     tell: oneshot::Sender<Waited<T>>,
 }
 
-impl<T> Flight<T> {
+impl<T> RunningKey<T> {
     fn new(fingerprint: Fingerprint, leader: u64) -> Self {
         Self {
             fingerprint,
@@ -336,7 +336,7 @@ impl<T> Flight<T> {
 }
 
 /// No code that can panic runs under these locks, so a poisoned lock is still consistent.
-fn lock<T>(shard: &Mutex<Flights<T>>) -> MutexGuard<'_, Flights<T>> {
+fn lock<T>(shard: &Mutex<RunningKeys<T>>) -> MutexGuard<'_, RunningKeys<T>> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

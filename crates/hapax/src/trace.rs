@@ -1,9 +1,9 @@
 //! Trace context: the position of a piece of work in a distributed trace.
 //!
 //! A [`TraceContext`] is the content of a `traceparent` header (W3C Trace Context). [`Traces`]
-//! gives each request, attempt, message and saga step a [`Place`] below the one that caused it. If
-//! a place is recorded, a `tracing` span with the field `traceparent` describes it; a subscriber
-//! that exports spans, such as `hapax-otlp`, uses the ids of that field.
+//! gives each request, attempt, message and saga step a [`TracePosition`] below the one that caused
+//! it. If a position is recorded, a `tracing` span with the field `traceparent` describes it; a
+//! subscriber that exports spans, such as `hapax-otlp`, uses the ids of that field.
 //!
 //! A malformed header is ignored, and the work starts a new trace. If tracing is off, an incoming
 //! context is passed on unchanged.
@@ -135,14 +135,14 @@ impl Traces {
     }
 
     /// Creates a place below `parent`, or the first one of a new trace if there is no parent.
-    pub fn below(&self, parent: Option<TraceContext>) -> Place {
+    pub fn below(&self, parent: Option<TraceContext>) -> TracePosition {
         let Some(sampler) = &self.0 else {
-            return Place::passed(parent);
+            return TracePosition::passed(parent);
         };
         match parent {
             // The system that started the trace has decided not to record it.
-            Some(unsampled) if !unsampled.is_sampled() => Place::passed(parent),
-            Some(parent) => Place {
+            Some(unsampled) if !unsampled.is_sampled() => TracePosition::passed(parent),
+            Some(parent) => TracePosition {
                 context: Some(parent.child(&sampler.random)),
                 parent: Some(parent.span_id),
                 is_recorded: true,
@@ -152,9 +152,9 @@ impl Traces {
     }
 
     /// Creates a place below the context in `headers`.
-    pub fn below_headers(&self, headers: &Headers) -> Place {
+    pub fn below_headers(&self, headers: &Headers) -> TracePosition {
         if !self.is_on() {
-            return Place::default();
+            return TracePosition::default();
         }
         let parent = headers.get(TRACEPARENT);
         self.below(parent.and_then(|text| TraceContext::parse(text)))
@@ -162,7 +162,7 @@ impl Traces {
 }
 
 impl Sampler {
-    fn root(&self) -> Place {
+    fn root(&self) -> TracePosition {
         let random = &self.random;
         let trace_id = (u128::from(random.bits()) << 64) | u128::from(random.bits());
         let is_recorded = (trace_id & u128::from(u64::MAX)) < self.below;
@@ -171,7 +171,7 @@ impl Sampler {
             span_id: span_id(random),
             flags: if is_recorded { SAMPLED } else { 0 },
         };
-        Place {
+        TracePosition {
             context: Some(context),
             parent: None,
             is_recorded,
@@ -181,13 +181,13 @@ impl Sampler {
 
 /// The position of a piece of work in its trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct TracePosition {
     context: Option<TraceContext>,
     parent: Option<NonZeroU64>,
     is_recorded: bool,
 }
 
-impl Place {
+impl TracePosition {
     const fn passed(context: Option<TraceContext>) -> Self {
         Self {
             context,
@@ -346,7 +346,7 @@ mod tests {
         let headers = Headers::from([(TRACEPARENT.to_owned(), "00-1-2-01".to_owned())]);
         let place = traces(1.0).below_headers(&headers);
         assert!(place.is_recorded() && place.parent().is_none());
-        assert_eq!(Traces::off().below_headers(&headers), Place::default());
+        assert_eq!(Traces::off().below_headers(&headers), TracePosition::default());
     }
 
     proptest! {

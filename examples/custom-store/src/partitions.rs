@@ -6,7 +6,7 @@ use bytes::Bytes;
 use hapax::{
     Timestamp,
     admin::destination_of,
-    delivery::{Attempt, AttemptOutcome, Held, Membership, Opened, Park, ParkedState, Start},
+    delivery::{Attempt, AttemptOutcome, OwnedPartition, Membership, Opened, Park, ParkedState, Start},
     limits::BLOCKED_KEYS,
     store::{Partitions, Starts, StoreError},
 };
@@ -97,7 +97,7 @@ impl Partitions for Memory {
                 .owner
                 .as_ref()
                 .filter(|owner| membership.nodes.contains(owner));
-            membership.held.extend(owner.map(|owner| Held {
+            membership.held.extend(owner.map(|owner| OwnedPartition {
                 partition: name.clone(),
                 node: owner.clone(),
                 epoch: row.epoch,

@@ -9,7 +9,7 @@ use hapax::{
     inbox::{Acceptance, Accepted, Message, ResultError},
     keyring::Keyring,
     limits::RETENTION_MAX,
-    outbox::{Draft, EventCheck, EventError, OutboxEvent, Sealed, unseal},
+    outbox::{Draft, EventCheck, EventError, OutboxEvent, BuiltEvent, decode_columns},
     store::{DatabaseError, DatabaseErrorKind, Effect, StoreError, Transaction},
 };
 use tokio::sync::OwnedMutexGuard;
@@ -115,7 +115,7 @@ impl Transaction for Tx {
     fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError> {
         let Memory { clock, random, .. } = &self.store;
         let (keyring, check) = (Keyring::default(), EventCheck::none());
-        self.draft.seal(event, clock, random, &keyring, &check)
+        self.draft.add(event, clock, random, &keyring, &check)
     }
 
     async fn accept(&mut self, message: &Message) -> Result<Acceptance, StoreError> {
@@ -200,10 +200,10 @@ fn inbox_key(message: &Message) -> [String; 3] {
 
 /// Decodes the columns of an event. A store on disk writes the columns, and decodes them when it
 /// reads the event.
-fn stored_event(columns: Sealed) -> Result<Event, StoreError> {
+fn stored_event(columns: BuiltEvent) -> Result<Event, StoreError> {
     let payload = columns.payload().to_owned();
     let keyring = Keyring::default();
-    let decoded = unseal(columns.event.id, &columns.headers, payload, &keyring);
+    let decoded = decode_columns(columns.event.id, &columns.headers, payload, &keyring);
     let (headers, payload) = decoded.map_err(|what| StoreError::Corrupt { what })?;
     Ok(Event {
         headers,

@@ -10,7 +10,7 @@ use std::{path::Path, process::Command, time::Duration};
 use axum::http::Method;
 use hapax_sqlite::rusqlite::Connection;
 use hapax_testkit::{
-    http::{HttpAnswer, HttpClient},
+    http::{HttpResponse, HttpClient},
     port::free_port,
     program::Program,
     wait::eventually,
@@ -132,11 +132,11 @@ impl Api {
         }
     }
 
-    async fn post(&self, path: &str, key: &str, body: &str) -> HttpAnswer {
+    async fn post(&self, path: &str, key: &str, body: &str) -> HttpResponse {
         self.send(Method::POST, path, Some(key), body).await
     }
 
-    async fn send(&self, method: Method, path: &str, key: Option<&str>, body: &str) -> HttpAnswer {
+    async fn send(&self, method: Method, path: &str, key: Option<&str>, body: &str) -> HttpResponse {
         let url = format!("http://{}{path}", self.address);
         let mut headers = vec![("content-type", "application/json")];
         headers.extend(key.map(|key| ("idempotency-key", key)));
@@ -161,7 +161,7 @@ fn program(folder: &Path, address: &str) -> Program {
 }
 
 #[track_caller]
-fn check_replays(again: &HttpAnswer, first: &HttpAnswer) {
+fn check_replays(again: &HttpResponse, first: &HttpResponse) {
     assert_eq!((again.status, &again.body), (first.status, &first.body));
     assert_eq!(again.header("idempotency-status"), Some("replayed"));
 }

@@ -11,12 +11,12 @@
 
 mod command;
 mod server;
-mod desk;
+mod provider;
 mod reply;
 mod faults;
 mod payment;
 mod shipping;
-mod book;
+mod decisions;
 mod ledger;
 mod around;
 

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
-    book::{Made, Trade},
-    desk::{Desk, Habit, read},
+    decisions::{Made, Trade},
+    provider::{Habit, Provider, read},
     faults::Mode,
     reply::{Refusal, Reply},
 };
@@ -58,7 +58,7 @@ struct Taken {
 /// A requested operation with its arguments.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "operation")]
-pub(crate) enum Asked {
+pub(crate) enum Operation {
     Authorize(Order),
     Capture { authorization: String, amount: u64 },
     Void { authorization: String },
@@ -94,30 +94,30 @@ struct Amount {
 #[serde(deny_unknown_fields)]
 struct Nothing {}
 
-type Till = State<Arc<Desk<Payments>>>;
+type Till = State<Arc<Provider<Payments>>>;
 
 /// Returns the routes of the provider, which keeps its ledger at `ledger`.
 pub(crate) fn routes(ledger: &Path) -> io::Result<Router> {
-    let desk = Desk::<Payments>::open(ledger)?;
-    let routes = Desk::<Payments>::routes()
+    let provider = Provider::<Payments>::open(ledger)?;
+    let routes = Provider::<Payments>::routes()
         .route("/authorizations", post(authorize))
         .route("/authorizations/{id}/capture", post(capture))
         .route("/authorizations/{id}/void", post(void))
         .route("/charges", post(charge))
         .route("/charges/{id}/refunds", post(refund))
         .route("/captures/{id}/refunds", post(refund_capture));
-    Ok(routes.with_state(desk))
+    Ok(routes.with_state(provider))
 }
 
-async fn authorize(State(desk): Till, request: Request) -> Reply {
-    order(desk, request, Asked::Authorize).await
+async fn authorize(State(provider): Till, request: Request) -> Reply {
+    order(provider, request, Operation::Authorize).await
 }
 
-async fn charge(State(desk): Till, request: Request) -> Reply {
-    order(desk, request, Asked::Charge).await
+async fn charge(State(provider): Till, request: Request) -> Reply {
+    order(provider, request, Operation::Charge).await
 }
 
-async fn order(desk: Arc<Desk<Payments>>, request: Request, ask: fn(Order) -> Asked) -> Reply {
+async fn order(provider: Arc<Provider<Payments>>, request: Request, ask: fn(Order) -> Operation) -> Reply {
     let (headers, ordered) = match read::<Ordered>(request).await {
         Ok(read) => read,
         Err(reply) => return reply,
@@ -144,15 +144,15 @@ async fn order(desk: Arc<Desk<Payments>>, request: Request, ask: fn(Order) -> As
         amount,
         currency,
     };
-    desk.ask(&headers, ask(order), habit).await
+    provider.ask(&headers, ask(order), habit).await
 }
 
 async fn capture(
-    State(desk): Till,
+    State(provider): Till,
     extract::Path(authorization): extract::Path<String>,
     request: Request,
 ) -> Reply {
-    amount(desk, request, |amount| Asked::Capture {
+    amount(provider, request, |amount| Operation::Capture {
         authorization,
         amount,
     })
@@ -160,19 +160,19 @@ async fn capture(
 }
 
 async fn refund(
-    State(desk): Till,
+    State(provider): Till,
     extract::Path(charge): extract::Path<String>,
     request: Request,
 ) -> Reply {
-    amount(desk, request, |amount| Asked::Refund { charge, amount }).await
+    amount(provider, request, |amount| Operation::Refund { charge, amount }).await
 }
 
 async fn refund_capture(
-    State(desk): Till,
+    State(provider): Till,
     extract::Path(capture): extract::Path<String>,
     request: Request,
 ) -> Reply {
-    amount(desk, request, |amount| Asked::RefundCapture {
+    amount(provider, request, |amount| Operation::RefundCapture {
         capture,
         amount,
     })
@@ -180,13 +180,13 @@ async fn refund_capture(
 }
 
 async fn amount(
-    desk: Arc<Desk<Payments>>,
+    provider: Arc<Provider<Payments>>,
     request: Request,
-    ask: impl FnOnce(u64) -> Asked,
+    ask: impl FnOnce(u64) -> Operation,
 ) -> Reply {
     match read::<Amount>(request).await {
         Ok((headers, Amount { amount })) if (1..=AMOUNT_MAX).contains(&amount) => {
-            desk.ask(&headers, ask(amount), None).await
+            provider.ask(&headers, ask(amount), None).await
         }
         Ok(_) => Reply::invalid("amount must be 1 to 2^53"),
         Err(reply) => reply,
@@ -194,13 +194,13 @@ async fn amount(
 }
 
 async fn void(
-    State(desk): Till,
+    State(provider): Till,
     extract::Path(authorization): extract::Path<String>,
     request: Request,
 ) -> Reply {
     match read::<Nothing>(request).await {
         Ok((headers, Nothing {})) => {
-            desk.ask(&headers, Asked::Void { authorization }, None)
+            provider.ask(&headers, Operation::Void { authorization }, None)
                 .await
         }
         Err(reply) => reply,
@@ -208,25 +208,25 @@ async fn void(
 }
 
 impl Trade for Payments {
-    type Asked = Asked;
+    type Operation = Operation;
     const OPERATIONS: &'static [&'static str] =
         &["charge", "refund", "authorize", "capture", "void"];
 
-    fn operation(asked: &Asked) -> &'static str {
+    fn operation(asked: &Operation) -> &'static str {
         match asked {
-            Asked::Authorize(_) => "authorize",
-            Asked::Capture { .. } => "capture",
-            Asked::Void { .. } => "void",
-            Asked::Charge(_) => "charge",
-            Asked::Refund { .. } | Asked::RefundCapture { .. } => "refund",
+            Operation::Authorize(_) => "authorize",
+            Operation::Capture { .. } => "capture",
+            Operation::Void { .. } => "void",
+            Operation::Charge(_) => "charge",
+            Operation::Refund { .. } | Operation::RefundCapture { .. } => "refund",
         }
     }
 
-    fn judge(&self, asked: &Asked) -> Result<Made, Refusal> {
+    fn evaluate(&self, asked: &Operation) -> Result<Made, Refusal> {
         match asked {
-            Asked::Authorize(order) => order.judge("authorization", "auth"),
-            Asked::Charge(order) => order.judge("charge", "ch"),
-            Asked::Capture {
+            Operation::Authorize(order) => order.evaluate("authorization", "auth"),
+            Operation::Charge(order) => order.evaluate("charge", "ch"),
+            Operation::Capture {
                 authorization,
                 amount,
             } => {
@@ -236,18 +236,18 @@ impl Trade for Payments {
                 }
                 Ok(found.made("capture", "cap", authorization, *amount))
             }
-            Asked::Void { authorization } => {
+            Operation::Void { authorization } => {
                 let found = self.open(authorization)?;
                 Ok(found.made("void", "void", authorization, found.amount))
             }
-            Asked::Refund { charge, amount } => self.refund("charge", charge, *amount),
-            Asked::RefundCapture { capture, amount } => self.refund("capture", capture, *amount),
+            Operation::Refund { charge, amount } => self.refund("charge", charge, *amount),
+            Operation::RefundCapture { capture, amount } => self.refund("capture", capture, *amount),
         }
     }
 
-    fn take(&mut self, asked: &Asked, id: &str) {
+    fn take(&mut self, asked: &Operation, id: &str) {
         match asked {
-            Asked::Authorize(order) => {
+            Operation::Authorize(order) => {
                 let authorization = Authorization {
                     amount: order.amount,
                     currency: order.currency.clone(),
@@ -255,8 +255,8 @@ impl Trade for Payments {
                 };
                 self.authorizations.insert(id.to_owned(), authorization);
             }
-            Asked::Charge(order) => self.took(id, false, order.amount, order.currency.clone()),
-            Asked::Capture {
+            Operation::Charge(order) => self.took(id, false, order.amount, order.currency.clone()),
+            Operation::Capture {
                 authorization,
                 amount,
             } => {
@@ -266,13 +266,13 @@ impl Trade for Payments {
                     self.took(id, true, *amount, currency);
                 }
             }
-            Asked::Void { authorization } => {
+            Operation::Void { authorization } => {
                 if let Some(found) = self.authorizations.get_mut(authorization) {
                     found.stage = Stage::Voided;
                 }
             }
-            Asked::Refund { charge: of, amount }
-            | Asked::RefundCapture {
+            Operation::Refund { charge: of, amount }
+            | Operation::RefundCapture {
                 capture: of,
                 amount,
             } => {
@@ -337,7 +337,7 @@ impl Authorization {
 }
 
 impl Order {
-    fn judge(&self, kind: &'static str, prefix: &'static str) -> Result<Made, Refusal> {
+    fn evaluate(&self, kind: &'static str, prefix: &'static str) -> Result<Made, Refusal> {
         if self.card == "tok_declined" {
             let status = StatusCode::PAYMENT_REQUIRED;
             return Err(Refusal::new(status, "declined", "the card was declined"));

@@ -69,7 +69,7 @@ async fn connection(stream: TcpStream, router: Router) {
     let service = service_fn(move |request: Request<Incoming>| {
         let router = router.clone();
         async move {
-            let request = whole(request).await.ok_or(NoAnswer)?;
+            let request = whole(request).await.ok_or(NoResponse)?;
             let answering = hyper::service::Service::call(&router, request);
             answering.await.map_or_else(never, answered)
         }
@@ -90,25 +90,25 @@ async fn whole(request: Request<Incoming>) -> Option<Request<Body>> {
     Some(Request::from_parts(parts, Body::from(body)))
 }
 
-fn never(never: Infallible) -> Result<Response<Body>, NoAnswer> {
+fn never(never: Infallible) -> Result<Response<Body>, NoResponse> {
     match never {}
 }
 
-fn answered(response: Response<Body>) -> Result<Response<Body>, NoAnswer> {
+fn answered(response: Response<Body>) -> Result<Response<Body>, NoResponse> {
     if response.extensions().get::<Unanswered>().is_some() {
-        return Err(NoAnswer);
+        return Err(NoResponse);
     }
     Ok(response)
 }
 
 /// The error of a response that is withheld, which makes hyper close the connection.
 #[derive(Debug)]
-struct NoAnswer;
+struct NoResponse;
 
-impl fmt::Display for NoAnswer {
+impl fmt::Display for NoResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the response was withheld on purpose")
     }
 }
 
-impl std::error::Error for NoAnswer {}
+impl std::error::Error for NoResponse {}

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    book::{Made, Trade},
-    desk::{Desk, read},
+    decisions::{Made, Trade},
+    provider::{Provider, read},
     reply::{Refusal, Reply},
 };
 
@@ -34,7 +34,7 @@ pub(crate) struct Shipments {
 /// A requested operation with its arguments.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "operation")]
-pub(crate) enum Asked {
+pub(crate) enum Operation {
     Ship(Parcel),
     Cancel { shipment: String },
 }
@@ -74,18 +74,18 @@ struct Item {
 #[serde(deny_unknown_fields)]
 struct Nothing {}
 
-type Counter = State<Arc<Desk<Shipments>>>;
+type Counter = State<Arc<Provider<Shipments>>>;
 
 /// Returns the routes of the provider, which keeps its ledger at `ledger`.
 pub(crate) fn routes(ledger: &Path) -> io::Result<Router> {
-    let desk = Desk::<Shipments>::open(ledger)?;
-    let routes = Desk::<Shipments>::routes()
+    let provider = Provider::<Shipments>::open(ledger)?;
+    let routes = Provider::<Shipments>::routes()
         .route("/shipments", post(ship))
         .route("/shipments/{id}/cancel", post(cancel));
-    Ok(routes.with_state(desk))
+    Ok(routes.with_state(provider))
 }
 
-async fn ship(State(desk): Counter, request: Request) -> Reply {
+async fn ship(State(provider): Counter, request: Request) -> Reply {
     let (headers, stated) = match read::<Stated>(request).await {
         Ok(read) => read,
         Err(reply) => return reply,
@@ -95,57 +95,57 @@ async fn ship(State(desk): Counter, request: Request) -> Reply {
         let detail = format!("expected 1 to {ITEMS_MAX} items, each with a quantity of at least 1");
         return Reply::invalid(detail);
     }
-    let asked = Asked::Ship(Parcel { address, items });
-    desk.ask(&headers, asked, None).await
+    let asked = Operation::Ship(Parcel { address, items });
+    provider.ask(&headers, asked, None).await
 }
 
 async fn cancel(
-    State(desk): Counter,
+    State(provider): Counter,
     extract::Path(shipment): extract::Path<String>,
     request: Request,
 ) -> Reply {
     match read::<Nothing>(request).await {
-        Ok((headers, Nothing {})) => desk.ask(&headers, Asked::Cancel { shipment }, None).await,
+        Ok((headers, Nothing {})) => provider.ask(&headers, Operation::Cancel { shipment }, None).await,
         Err(reply) => reply,
     }
 }
 
 impl Trade for Shipments {
-    type Asked = Asked;
+    type Operation = Operation;
     const OPERATIONS: &'static [&'static str] = &["ship", "cancel"];
 
-    fn operation(asked: &Asked) -> &'static str {
+    fn operation(asked: &Operation) -> &'static str {
         match asked {
-            Asked::Ship(_) => "ship",
-            Asked::Cancel { .. } => "cancel",
+            Operation::Ship(_) => "ship",
+            Operation::Cancel { .. } => "cancel",
         }
     }
 
-    fn judge(&self, asked: &Asked) -> Result<Made, Refusal> {
+    fn evaluate(&self, asked: &Operation) -> Result<Made, Refusal> {
         match asked {
-            Asked::Ship(parcel) if parcel.address.country == NOWHERE => {
+            Operation::Ship(parcel) if parcel.address.country == NOWHERE => {
                 let (status, detail) = (StatusCode::UNPROCESSABLE_ENTITY, "no such country");
                 Err(Refusal::new(status, "undeliverable", detail))
             }
-            Asked::Ship(_) => Ok(Made::of("shipment", "shp", [])),
-            Asked::Cancel { shipment } if !self.sent.contains(shipment) => {
+            Operation::Ship(_) => Ok(Made::of("shipment", "shp", [])),
+            Operation::Cancel { shipment } if !self.sent.contains(shipment) => {
                 Err(Refusal::unknown("no shipment has this id"))
             }
-            Asked::Cancel { shipment } if self.cancelled.contains(shipment) => {
+            Operation::Cancel { shipment } if self.cancelled.contains(shipment) => {
                 let detail = "it is already cancelled";
                 Err(Refusal::conflict("cancelled", detail))
             }
-            Asked::Cancel { shipment } => {
+            Operation::Cancel { shipment } => {
                 let members = [("shipment", Value::from(shipment.as_str()))];
                 Ok(Made::of("cancellation", "cxl", members))
             }
         }
     }
 
-    fn take(&mut self, asked: &Asked, id: &str) {
+    fn take(&mut self, asked: &Operation, id: &str) {
         match asked {
-            Asked::Ship(_) => self.sent.insert(id.to_owned()),
-            Asked::Cancel { shipment } => self.cancelled.insert(shipment.clone()),
+            Operation::Ship(_) => self.sent.insert(id.to_owned()),
+            Operation::Cancel { shipment } => self.cancelled.insert(shipment.clone()),
         };
     }
 }

@@ -13,7 +13,7 @@ use hapax::{
     Clock, Random,
     key::{IdempotencyKey, hex},
 };
-use hapax_client::{Answer, Client, Request, Settings};
+use hapax_client::{Client, Request, Response, Settings};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
@@ -114,7 +114,7 @@ async fn replays(shop: &Shop) -> anyhow::Result<String> {
 }
 
 /// The state of the key, the id of the order, and the shop's remark about the response.
-fn outcome(answer: &Answer) -> anyhow::Result<(&'static str, String, &str)> {
+fn outcome(answer: &Response) -> anyhow::Result<(&'static str, String, &str)> {
     #[derive(Deserialize)]
     struct Order {
         id: String,
@@ -188,7 +188,7 @@ impl Shop {
         path: &str,
         body: &'static str,
         key: Option<&IdempotencyKey>,
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<Response> {
         let request = Request::post(&format!("{}{path}", self.url))?;
         let mut request = request.header("authorization", TOKEN)?.json(body);
         if let Some(key) = key {

@@ -2,13 +2,13 @@
 
 use std::{fmt::Write as _, io::Write as _, net::SocketAddr, path::Path};
 
-use crate::config::Place;
+use crate::config::DatabaseLocation;
 
 /// The content of the text.
 #[derive(Debug)]
 pub(crate) struct Announcement<'a> {
     pub(crate) address: SocketAddr,
-    pub(crate) database: &'a Place,
+    pub(crate) database: &'a DatabaseLocation,
     /// The name and address of each destination; empty if no relay runs.
     pub(crate) destinations: &'a [(String, String)],
     /// The name and URL of each provider.

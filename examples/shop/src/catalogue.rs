@@ -28,7 +28,7 @@ mod tests {
     use hapax::{
         Random, Timestamp,
         event::{Headers, NewEvent},
-        outbox::{EventError, seal},
+        outbox::{EventError, build_event},
     };
     use serde_json::{Value, json};
 
@@ -59,7 +59,7 @@ mod tests {
     fn an_event_that_the_catalogue_does_not_describe_is_refused() {
         let check = |new: NewEvent| {
             let (at, random) = (Timestamp::from_millis(1), Random::new(|| 7));
-            let event = seal(new, None, &Headers::new(), at, &random).unwrap();
+            let event = build_event(new, None, &Headers::new(), at, &random).unwrap();
             event_check().check(&event)
         };
         let refund = |amount: Value| {

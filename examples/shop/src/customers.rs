@@ -60,11 +60,11 @@ pub(crate) struct Customers {
     endpoints: Endpoints,
     portal: Portal,
     operations: Arc<dyn EndpointOperations>,
-    desk: Arc<Desk>,
+    issuer: Arc<LinkIssuer>,
 }
 
 /// Makes links for operators.
-struct Desk {
+struct LinkIssuer {
     links: PortalLinks,
     admin: Arc<dyn Admin>,
     tokens: Tokens,
@@ -164,7 +164,7 @@ impl Customers {
         );
         let fan_out = FanOut::unbound();
         fan_out.bind(endpoints.clone());
-        let desk = Desk {
+        let issuer = LinkIssuer {
             links,
             admin,
             tokens: config.operators.clone(),
@@ -176,7 +176,7 @@ impl Customers {
             endpoints,
             portal,
             operations,
-            desk: Arc::new(desk),
+            issuer: Arc::new(issuer),
         })
     }
 
@@ -197,7 +197,7 @@ impl Customers {
             .route("/admin/portal-links", post(link))
             .route("/admin/v1/portal-links", post(link))
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-            .with_state(Arc::clone(&self.desk))
+            .with_state(Arc::clone(&self.issuer))
             .merge(self.portal.router())
     }
 
@@ -275,14 +275,14 @@ struct Link {
 
 /// Makes a link that opens the portal for a tenant.
 async fn link(
-    State(desk): State<Arc<Desk>>,
+    State(issuer): State<Arc<LinkIssuer>>,
     headers: HeaderMap,
     Json(ask): Json<AskLink>,
 ) -> Result<Response, Problem> {
-    let actor = desk.actor(&headers)?;
+    let actor = issuer.actor(&headers)?;
     let (rights, expires_in) = (ask.rights.as_deref(), ask.expires_in.as_deref());
     let request = LinkRequest::read(ask.tenant, rights, expires_in, ask.name)?;
-    let link = desk.links.create(&*desk.admin, &actor, request).await?;
+    let link = issuer.links.create(&*issuer.admin, &actor, request).await?;
     let link = Link {
         url: link.url,
         expires_at: link.expires_at,
@@ -291,7 +291,7 @@ async fn link(
     Ok((StatusCode::CREATED, keep, Json(link)).into_response())
 }
 
-impl Desk {
+impl LinkIssuer {
     /// The operator who asks, by the rules of the console.
     fn actor(&self, headers: &HeaderMap) -> Result<Actor, Problem> {
         if self.tokens.is_empty() {

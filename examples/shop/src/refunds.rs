@@ -55,7 +55,7 @@ pub(crate) struct Recorded {
 
 /// The refunds that a report can mean.
 #[derive(Debug, Default)]
-struct Found {
+struct MatchingRefunds {
     made: Option<Recorded>,
     pending: Option<Recorded>,
 }
@@ -126,21 +126,21 @@ impl Report<'_> {
             .as_ref()
             .map_or(unclaimed.as_str(), |it| it.tenant.as_str());
         let (refund, source) = match self.find(tx).await? {
-            Found {
+            MatchingRefunds {
                 made: Some(made),
                 pending,
             } => {
                 self.join(tx, tenant, &made, pending).await?;
                 return Ok(made);
             }
-            Found {
+            MatchingRefunds {
                 pending: Some(pending),
                 ..
             } => {
                 self.settle(tx, tenant, &pending).await?;
                 (pending, "shop")
             }
-            Found { .. } => match self.insert(tx, tenant, ids).await? {
+            MatchingRefunds { .. } => match self.insert(tx, tenant, ids).await? {
                 Some(new) => (new, self.source),
                 None => return self.recorded_meanwhile(tx).await,
             },
@@ -174,13 +174,13 @@ impl Report<'_> {
         })
     }
 
-    async fn find(&self, tx: &mut impl Rows) -> Result<Found, Problem> {
+    async fn find(&self, tx: &mut impl Rows) -> Result<MatchingRefunds, Problem> {
         let names = params![
             self.charge_id.to_owned(),
             self.refund_id.to_owned(),
             self.provider_key.map(str::to_owned),
         ];
-        let mut found = Found::default();
+        let mut found = MatchingRefunds::default();
         for mut row in tx.select(query::REFUND_MATCH, names).await? {
             if row.integer("amount")? != self.amount {
                 let problem = Problem::new(REFUND_DIFFERS).member("amount");

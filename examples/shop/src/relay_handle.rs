@@ -16,7 +16,7 @@ struct Running {
 
 /// The status of the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum RelayState {
     /// The relay was not started, or has drained.
     Absent,
     /// The relay delivers events.
@@ -48,9 +48,9 @@ impl RelayStatus {
     }
 
     /// Returns the current status of the relay.
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn state(&self) -> RelayState {
         match &*self.lock() {
-            None => Standing::Absent,
+            None => RelayState::Absent,
             Some(Running {
                 handle,
                 destinations,
@@ -58,13 +58,13 @@ impl RelayStatus {
                 let mut stopped = destinations.iter().map(|name| handle.stopped(name));
                 let all_stand_by = stopped.clone().all(|why| why == Some("standby"));
                 if stopped.any(|why| why == Some("fenced")) {
-                    Standing::Fenced
+                    RelayState::Fenced
                 } else if handle.namesakes() > 0 {
-                    Standing::Namesake
+                    RelayState::Namesake
                 } else if all_stand_by && !destinations.is_empty() {
-                    Standing::Standby
+                    RelayState::Standby
                 } else {
-                    Standing::Running
+                    RelayState::Running
                 }
             }
         }

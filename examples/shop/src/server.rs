@@ -43,19 +43,19 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, stop: Stop) {
     serve::serve(listener, service, bounds(), stop).await;
 }
 
-fn answer(answered: Result<Response<Body>, Infallible>) -> Result<Response<Body>, NoAnswer> {
+fn answer(answered: Result<Response<Body>, Infallible>) -> Result<Response<Body>, NoResponse> {
     let response = answered?;
     if response.extensions().get::<Unanswered>().is_some() {
-        return Err(NoAnswer);
+        return Err(NoResponse);
     }
     Ok(response)
 }
 
 #[derive(Debug, thiserror::Error)]
 #[error("the response was withheld on purpose")]
-struct NoAnswer;
+struct NoResponse;
 
-impl From<Infallible> for NoAnswer {
+impl From<Infallible> for NoResponse {
     fn from(never: Infallible) -> Self {
         match never {}
     }

@@ -27,7 +27,7 @@ use crate::{
     announce::{self, Announcement},
     auth::Tokens,
     catalogue, checkout,
-    config::{self, Config, Place},
+    config::{self, Config, DatabaseLocation},
     console::{self, Operations},
     customers::{self, Customers},
     database::{Database, postgres, sqlite},
@@ -62,7 +62,7 @@ struct Bootstrap {
 
 /// A shop that is ready to serve.
 #[derive(Debug)]
-struct Open<D: Database> {
+struct ReadyShop<D: Database> {
     listener: TcpListener,
     router: Router,
     operations: Operations,
@@ -83,12 +83,12 @@ struct Open<D: Database> {
 pub(crate) async fn run(config: Config, exporter: Option<Exporter>) -> anyhow::Result<()> {
     let ground = Bootstrap::lay(config, exporter).await?;
     match &ground.config.storage.place {
-        Place::File(path) => {
+        DatabaseLocation::File(path) => {
             let settings = file(path.into(), &ground);
             let store = sqlite::open(settings, "shop", sqlite::MIGRATIONS).await?;
             Box::pin(open(store, ground)).await?.run().await
         }
-        Place::Server(url) => {
+        DatabaseLocation::Server(url) => {
             let settings = server(url.expose_secret(), &ground);
             let store = postgres::open(settings, &ground.config.storage.place).await?;
             Box::pin(open(store, ground)).await?.run().await
@@ -126,7 +126,7 @@ impl Bootstrap {
 }
 
 /// Builds a shop on an open store.
-async fn open<D: Database>(store: D, ground: Bootstrap) -> anyhow::Result<Open<D>> {
+async fn open<D: Database>(store: D, ground: Bootstrap) -> anyhow::Result<ReadyShop<D>> {
     let demo = open_demo(&ground.config, &ground.runtime).await?;
     let uploads = uploads(&ground.config, &ground.runtime)?;
     let own = demo.as_ref().map(|demo| demo.simulators.places());
@@ -173,7 +173,7 @@ async fn open<D: Database>(store: D, ground: Bootstrap) -> anyhow::Result<Open<D
         demo: demo.as_ref().map(|demo| demo_state(demo, &relay_handle)),
         random: runtime.random,
     });
-    Ok(Open {
+    Ok(ReadyShop {
         listener,
         router: customers::with_portal(operations.add_to(router.merge(polled)), customers.as_ref()),
         operations,
@@ -218,7 +218,7 @@ async fn open_demo(config: &Config, runtime: &Runtime) -> anyhow::Result<Option<
     opened.await.map(Some)
 }
 
-impl<D: Database> Open<D> {
+impl<D: Database> ReadyShop<D> {
     /// Serves until a signal arrives, and then shuts down in order.
     async fn run(mut self) -> anyhow::Result<()> {
         let (stop, stopping) = watch::channel(false);
@@ -436,7 +436,7 @@ fn carry<D: Database>(
         let mut settings = relay::Settings::new(clock, runtime.random.clone());
         settings.failpoints = runtime.failpoints.clone();
         settings.traces = runtime.traces.clone();
-        if matches!(config.storage.place, Place::Server(_)) {
+        if matches!(config.storage.place, DatabaseLocation::Server(_)) {
             settings.node = Some(relay::Node::new(node(address)));
         }
         let handle = Relay::spawn(store, destinations.to_vec(), &settings, &store.notifier());
@@ -570,7 +570,7 @@ fn warn_about(config: &Config) {
             "a client that retries after the retention runs its request again"
         );
     }
-    if matches!(config.storage.place, Place::Server(_)) && config.providers.payment.is_none() {
+    if matches!(config.storage.place, DatabaseLocation::Server(_)) && config.providers.payment.is_none() {
         tracing::info!(
             "another instance on this database needs the same providers: give all of them \
              --payment-provider and --shipping-provider"

@@ -11,7 +11,7 @@ use hapax::{
     event::{EventId, Headers, NewEvent, Payload},
     key::Tenant,
     keyring::{ENCRYPTED_UNDER, Keyring},
-    outbox::{Draft, EventCheck, unseal},
+    outbox::{Draft, EventCheck, decode_columns},
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -28,7 +28,7 @@ fuzz_target!(|text: &str| {
         Err(_) => EventId::mint(Timestamp::from_millis(0), &random()),
     };
     let keyring = Keyring::default();
-    let (headers, payload) = match unseal(id, columns, payload.to_owned(), &keyring) {
+    let (headers, payload) = match decode_columns(id, columns, payload.to_owned(), &keyring) {
         Ok(read) => read,
         Err(wrong) => return assert!(!wrong.is_empty(), "an error has a message"),
     };
@@ -52,12 +52,12 @@ fn emitted(new: NewEvent, tenant: Option<Tenant>, expected: (Headers, Payload)) 
     let (keyring, clock) = (Keyring::default(), Clock::new(|| Timestamp::from_millis(0)));
     let aggregate = new.aggregate.clone();
     let mut draft = Draft::new(tenant.clone(), Headers::new());
-    let id = match draft.seal(new, &clock, &random(), &keyring, &EventCheck::none()) {
+    let id = match draft.add(new, &clock, &random(), &keyring, &EventCheck::none()) {
         Ok(id) => id,
         Err(refused) => return assert!(!refused.to_string().is_empty()),
     };
     for sealed in draft.into_events() {
-        let read = unseal(id, &sealed.headers, sealed.payload().to_owned(), &keyring);
+        let read = decode_columns(id, &sealed.headers, sealed.payload().to_owned(), &keyring);
         assert_eq!(
             read,
             Ok(expected.clone()),

@@ -9,7 +9,7 @@ use hapax::{
     event::{Headers, NewEvent, Payload},
     limits::MAPPED_BYTES_MAX,
     mapping::Mapping,
-    outbox::seal,
+    outbox::build_event,
 };
 use libfuzzer_sys::fuzz_target;
 use serde_json::value::RawValue;
@@ -22,7 +22,7 @@ fuzz_target!(|text: &str| {
     };
     let new = NewEvent::new("order.created", Payload::Json(payload.to_owned()));
     let now = Timestamp::from_millis(0);
-    let Ok(event) = seal(new, None, &Headers::new(), now, &Random::new(|| 7)) else {
+    let Ok(event) = build_event(new, None, &Headers::new(), now, &Random::new(|| 7)) else {
         return;
     };
     let made = mapping.apply(&event);

@@ -42,7 +42,7 @@ pub(crate) enum Bug {
 
 /// A request and its payload, chosen when the model starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Asked {
+pub(crate) struct ClientRequest {
     key: usize,
     payload: u8,
     /// Whether its first attempt claims the key in its commit.
@@ -73,7 +73,7 @@ pub(crate) enum Hold {
 
 /// What a claim found at the locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Found {
+pub(crate) enum LockState {
     Mine,
     Busy,
     Other,
@@ -93,7 +93,7 @@ pub(crate) enum At {
     /// No other transaction has it: what does the one with the key have?
     Alone,
     /// The row is next.
-    Locked(Found),
+    Locked(LockState),
     Running,
     /// It runs, and its commit will claim the key.
     Unclaimed,
@@ -106,7 +106,7 @@ pub(crate) enum At {
 
 /// What a client receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Told {
+pub(crate) enum ClientOutcome {
     Response,
     Failure,
     Mismatch,
@@ -120,7 +120,7 @@ pub(crate) struct Request {
     has_key: bool,
     payload: Hold,
     tries: u8,
-    told: Option<Told>,
+    told: Option<ClientOutcome>,
     /// The row as it was when the attempt began, for a claim that reads it first.
     row_before: Option<u8>,
     /// Whether another payload has had the key since the attempt began: in a row, or in a
@@ -134,7 +134,7 @@ pub(crate) struct Request {
 /// All that there is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
-    asked: [Asked; REQUESTS],
+    asked: [ClientRequest; REQUESTS],
     /// Whether all payloads have the same number.
     are_alike: bool,
     requests: [Request; REQUESTS],
@@ -172,12 +172,12 @@ impl Model for Conflict {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let asked = |key, payload| Asked {
+        let asked = |key, payload| ClientRequest {
             key,
             payload,
             is_optimistic: false,
         };
-        let optimistic = |payload| Asked {
+        let optimistic = |payload| ClientRequest {
             is_optimistic: true,
             ..asked(0, payload)
         };
@@ -226,12 +226,12 @@ impl Model for Conflict {
             Action::Begin(one) => state.begin(one, self.bug == Bug::RowFirst),
             Action::Step(one) => self.step(&mut state, one),
             Action::Commit(one) => {
-                let Asked { key, payload, .. } = state.asked[one];
+                let ClientRequest { key, payload, .. } = state.asked[one];
                 state.rows[key] = Some(payload);
                 state.effects[key] += 1;
-                state.end(one, Told::Response);
+                state.end(one, ClientOutcome::Response);
             }
-            Action::RollBack(one) => state.end(one, Told::Failure),
+            Action::RollBack(one) => state.end(one, ClientOutcome::Failure),
             Action::ReleaseKey(one) => state.requests[one].has_key = false,
             Action::ReleasePayload(one) => state.requests[one].payload = Hold::No,
         }
@@ -245,12 +245,12 @@ impl Model for Conflict {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always(NO_FALSE_CONFLICT, |_, state: &State| {
-                let is_false = |it: &Request| it.told == Some(Told::Mismatch) && !it.is_conflict;
+                let is_false = |it: &Request| it.told == Some(ClientOutcome::Mismatch) && !it.is_conflict;
                 !state.requests.iter().any(is_false)
             }),
             Property::always(AT_ONCE, |_, state: &State| {
                 let is_late =
-                    |it: &Request| it.told == Some(Told::InProgress) && it.beside.is_some();
+                    |it: &Request| it.told == Some(ClientOutcome::InProgress) && it.beside.is_some();
                 !state.requests.iter().any(is_late)
             }),
             Property::always(IS_SHOWN, |_, state: &State| {
@@ -263,7 +263,7 @@ impl Model for Conflict {
             Property::sometimes(
                 "a conflict is told before there is a row",
                 |_, state: &State| {
-                    let is_told = |it: &Request| it.told == Some(Told::Mismatch);
+                    let is_told = |it: &Request| it.told == Some(ClientOutcome::Mismatch);
                     state.rows == [None; KEYS] && state.requests.iter().any(is_told)
                 },
             ),
@@ -271,27 +271,27 @@ impl Model for Conflict {
                 let at = |one: usize| state.requests[one];
                 state.asked[0].payload == state.asked[1].payload
                     && at(0).at == At::Running
-                    && at(1).told == Some(Told::InProgress)
+                    && at(1).told == Some(ClientOutcome::InProgress)
             }),
             Property::sometimes(
                 "another key's lock makes a claim wait",
                 |_, state: &State| {
                     state.asked[2].key == 1
                         && state.requests[2].at == At::Running
-                        && state.requests[0].told == Some(Told::InProgress)
+                        && state.requests[0].told == Some(ClientOutcome::InProgress)
                 },
             ),
             Property::sometimes(
                 "another payload runs after a rollback",
                 |_, state: &State| {
-                    state.requests[0].told == Some(Told::Failure)
-                        && state.requests[2].told == Some(Told::Response)
+                    state.requests[0].told == Some(ClientOutcome::Failure)
+                        && state.requests[2].told == Some(ClientOutcome::Response)
                         && state.requests[2].tries == 2
                 },
             ),
             Property::sometimes("a claim in the commit loses", |_, state: &State| {
-                let is_late = |(asked, it): (&Asked, &Request)| {
-                    asked.is_optimistic && it.tries == 2 && it.told == Some(Told::Mismatch)
+                let is_late = |(asked, it): (&ClientRequest, &Request)| {
+                    asked.is_optimistic && it.tries == 2 && it.told == Some(ClientOutcome::Mismatch)
                 };
                 state.asked.iter().zip(&state.requests).any(is_late)
             }),
@@ -309,14 +309,14 @@ impl Conflict {
             At::Begun if key_first => At::Beaten,
             At::Half if key_first => {
                 state.try_payload(one, Hold::Shared);
-                At::Locked(Found::Mine)
+                At::Locked(LockState::Mine)
             }
             At::Begun if state.try_payload(one, Hold::Shared) => At::Half,
-            At::Half if state.try_key(one) => At::Locked(Found::Mine),
+            At::Half if state.try_key(one) => At::Locked(LockState::Mine),
             At::Half => At::Beaten,
             At::Beaten if state.try_payload(one, Hold::Alone) => At::Alone,
-            At::Alone if self.runs_other_payload(state, one) => At::Locked(Found::Other),
-            At::Begun | At::Beaten | At::Alone => At::Locked(Found::Busy),
+            At::Alone if self.runs_other_payload(state, one) => At::Locked(LockState::Other),
+            At::Begun | At::Beaten | At::Alone => At::Locked(LockState::Busy),
             At::Locked(found) => return self.read(state, one, found),
             At::Unclaimed if state.claims_at_the_end(one) => At::Claimed,
             // It has no locks, and claims the key first in its next attempt.
@@ -344,19 +344,19 @@ impl Conflict {
     }
 
     /// Reads the row, and decides.
-    fn read(&self, state: &mut State, one: usize, found: Found) {
-        let Asked { key, payload, .. } = state.asked[one];
+    fn read(&self, state: &mut State, one: usize, found: LockState) {
+        let ClientRequest { key, payload, .. } = state.asked[one];
         let row = match found {
-            Found::Busy | Found::Other if self.bug == Bug::RowFirst => {
+            LockState::Busy | LockState::Other if self.bug == Bug::RowFirst => {
                 state.requests[one].row_before
             }
             _ => state.rows[key],
         };
         match (row, found) {
-            (Some(row), _) if row == payload => state.end(one, Told::Response),
-            (Some(_), _) | (None, Found::Other) => state.end(one, Told::Mismatch),
-            (None, Found::Mine) => state.requests[one].at = At::Running,
-            (None, Found::Busy) => state.end(one, Told::InProgress),
+            (Some(row), _) if row == payload => state.end(one, ClientOutcome::Response),
+            (Some(_), _) | (None, LockState::Other) => state.end(one, ClientOutcome::Mismatch),
+            (None, LockState::Mine) => state.requests[one].at = At::Running,
+            (None, LockState::Busy) => state.end(one, ClientOutcome::InProgress),
         }
     }
 
@@ -366,7 +366,7 @@ impl Conflict {
         if request.at != At::Ending || request.has_key || request.payload != Hold::No {
             return;
         }
-        let is_over = matches!(request.told, Some(Told::Response | Told::Mismatch));
+        let is_over = matches!(request.told, Some(ClientOutcome::Response | ClientOutcome::Mismatch));
         request.at = if is_over || request.tries == self.tries {
             At::Done
         } else {
@@ -377,7 +377,7 @@ impl Conflict {
 
 impl State {
     fn begin(&mut self, one: usize, reads_row: bool) {
-        let Asked {
+        let ClientRequest {
             key, is_optimistic, ..
         } = self.asked[one];
         let tries = self.requests[one].tries;
@@ -396,13 +396,13 @@ impl State {
 
     /// Ends a transaction. Its locks are still there. What the outcome does not depend on is
     /// forgotten, so that there are fewer states.
-    fn end(&mut self, one: usize, told: Told) {
+    fn end(&mut self, one: usize, told: ClientOutcome) {
         let request = &mut self.requests[one];
         request.at = At::Ending;
         request.told = Some(told);
         request.row_before = None;
-        request.is_conflict &= told == Told::Mismatch;
-        request.beside = request.beside.filter(|_| told == Told::InProgress);
+        request.is_conflict &= told == ClientOutcome::Mismatch;
+        request.beside = request.beside.filter(|_| told == ClientOutcome::InProgress);
     }
 
     /// Whether the payload locks of two requests have the same number.
@@ -450,9 +450,9 @@ impl State {
         if matches!(self.requests[one].at, At::Idle | At::Ending | At::Done) {
             return;
         }
-        let Asked { key, payload, .. } = self.asked[one];
-        let is_another = |asked: &Asked| asked.key == key && asked.payload != payload;
-        let has_key = |(asked, it): (&Asked, &Request)| is_another(asked) && it.has_key;
+        let ClientRequest { key, payload, .. } = self.asked[one];
+        let is_another = |asked: &ClientRequest| asked.key == key && asked.payload != payload;
+        let has_key = |(asked, it): (&ClientRequest, &Request)| is_another(asked) && it.has_key;
         let is_conflict = match self.rows[key] {
             Some(row) => row != payload,
             None => self.asked.iter().zip(&self.requests).any(has_key),

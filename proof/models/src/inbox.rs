@@ -63,7 +63,7 @@ pub(crate) enum At {
 
 /// The state of a sender's message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Told {
+pub(crate) enum SenderState {
     #[default]
     Nothing,
     Taken,
@@ -81,7 +81,7 @@ pub(crate) struct State {
     /// Rows of the inbox, by who sent the message.
     known: [bool; SENDERS],
     effects: [u8; SENDERS],
-    told: [Told; SENDERS],
+    told: [SenderState; SENDERS],
     /// Attempts that the inbox has recognized as duplicates.
     duplicates: u8,
     /// Whether a commit has failed because its message was known.
@@ -122,7 +122,7 @@ impl Model for Inbox {
             under_way: Vec::new(),
             known: [false; SENDERS],
             effects: [0; SENDERS],
-            told: [Told::Nothing; SENDERS],
+            told: [SenderState::Nothing; SENDERS],
             duplicates: 0,
             has_lost: false,
         };
@@ -132,7 +132,7 @@ impl Model for Inbox {
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         for sender in 0..SENDERS {
             // It does not know what became of the attempts before.
-            if state.told[sender] == Told::Nothing && state.sent[sender] < self.sends {
+            if state.told[sender] == SenderState::Nothing && state.sent[sender] < self.sends {
                 actions.push(Action::Send(sender));
             }
         }
@@ -173,8 +173,8 @@ impl Model for Inbox {
             Action::Answer(place) => {
                 let (sender, at) = state.under_way.remove(place);
                 state.told[sender] = match at {
-                    At::Refused => Told::Refused,
-                    _ => Told::Taken,
+                    At::Refused => SenderState::Refused,
+                    _ => SenderState::Taken,
                 };
             }
             Action::Lose(place) => {
@@ -192,10 +192,10 @@ impl Model for Inbox {
             }),
             Property::always(ACKNOWLEDGED, |_, state: &State| {
                 let mut senders = state.told.iter().zip(state.effects);
-                senders.all(|(told, effects)| *told != Told::Taken || effects > 0)
+                senders.all(|(told, effects)| *told != SenderState::Taken || effects > 0)
             }),
             Property::always(NOBODY_ELSES, |_, state: &State| {
-                !state.told.contains(&Told::Refused)
+                !state.told.contains(&SenderState::Refused)
             }),
             Property::sometimes("a message that comes again is known", |_, state: &State| {
                 state.duplicates > 0
@@ -204,7 +204,7 @@ impl Model for Inbox {
                 state.has_lost
             }),
             Property::sometimes("both messages have their effect", |_, state: &State| {
-                state.told == [Told::Taken; SENDERS] && state.effects == [1; SENDERS]
+                state.told == [SenderState::Taken; SENDERS] && state.effects == [1; SENDERS]
             }),
         ]
     }

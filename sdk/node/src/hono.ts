@@ -169,7 +169,7 @@ async function collect(
 
 function responseTooLarge(): Problem {
   const detail = `a stored response has at most ${RESPONSE_BYTES_MAX} bytes; nothing was changed`;
-  return new Problem("TRANSIENT.answer_too_large", detail);
+  return new Problem("TRANSIENT.response_too_large", detail);
 }
 
 function toWeb({ status, headers, body }: HttpResponse, before: Headers): Response {

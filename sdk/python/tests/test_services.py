@@ -204,8 +204,8 @@ def test_bytes_are_replayed_as_they_were_sent(service: Service) -> None:
 @pytest.mark.parametrize(
     ("item", "code"),
     [
-        ("endless", "TRANSIENT.answer_too_large"),
-        ("large", "TRANSIENT.answer_too_large"),
+        ("endless", "TRANSIENT.response_too_large"),
+        ("large", "TRANSIENT.response_too_large"),
         ("events", "INTERNAL"),
     ],
 )

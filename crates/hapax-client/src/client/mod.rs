@@ -6,7 +6,7 @@
 //! no library that retries.
 
 mod request;
-mod answer;
+mod response;
 mod send;
 mod tls;
 
@@ -20,7 +20,7 @@ use hapax::{
 
 use crate::{attempt::Attempt, journal::Journal, policy::Policy, shared::Shared};
 
-pub use answer::{Answer, SendError};
+pub use response::{Response, SendError};
 pub use request::{Request, RequestError};
 
 /// The settings of a client.
@@ -131,13 +131,13 @@ impl Client {
 
     /// Sends a request until the response is final or the request may not be sent again.
     ///
-    /// The result is `Ok` for a response with any status. [`Answer::stopped`] says why there was no
-    /// further attempt.
+    /// The result is `Ok` for a response with any status. [`Response::stopped`] says why there was
+    /// no further attempt.
     ///
     /// # Errors
     /// Fails if no response was received, or if it is too long. Also fails, before anything is
     /// sent, if the journal cannot be written or contains a key that is too old.
-    pub async fn send(&self, request: Request) -> Result<Answer, SendError> {
+    pub async fn send(&self, request: Request) -> Result<Response, SendError> {
         send::send(self, request).await
     }
 

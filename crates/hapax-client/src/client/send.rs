@@ -7,14 +7,14 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use hapax::{key::IdempotencyKey, retry, sink::BoxError, telemetry::error_chain, trace::Place};
+use hapax::{key::IdempotencyKey, retry, sink::BoxError, telemetry::error_chain, trace::TracePosition};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Instrument as _;
 
 use super::{
     Client, Request,
-    answer::{self, Answer, Fate, SendError, fate},
+    response::{self, Fate, Response, SendError, fate},
 };
 use crate::{
     attempt::Attempts,
@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// Sends a request with all its retries.
-pub(super) async fn send(client: &Client, request: Request) -> Result<Answer, SendError> {
+pub(super) async fn send(client: &Client, request: Request) -> Result<Response, SendError> {
     let place = trace::place(&client.traces, &request.headers);
     let span = tracing::info_span!(
         "client.send",
@@ -84,8 +84,8 @@ async fn run(
     request: &Request,
     begun: Option<Begun>,
     intent: Option<Intent>,
-    place: &Place,
-) -> Result<Answer, SendError> {
+    place: &TracePosition,
+) -> Result<Response, SendError> {
     let (started, destination) = (Instant::now(), request.destination.clone());
     let key = begun.as_ref().map(|begun| &begun.key);
     let mut operation = Operation::begin(&client.shared, destination, request.is_repeatable());
@@ -127,7 +127,7 @@ async fn run(
         if let (Ok(came), Stopped::Final, Some(key), Some(intent)) = (&came, stopped, key, &intent)
         {
             let fate = fate(came.status, &came.headers, code.as_deref(), in_doubt);
-            strike_out(client, intent, key, fate).await;
+            mark_finished(client, intent, key, fate).await;
         }
         let attempts = operation.end(stopped);
         let retry_after = seen.asked();
@@ -137,7 +137,7 @@ async fn run(
 
 /// Removes a key whose outcome is known. The response is valid even if the journal cannot be
 /// written.
-async fn strike_out(client: &Client, intent: &Intent, key: &IdempotencyKey, fate: Fate) {
+async fn mark_finished(client: &Client, intent: &Intent, key: &IdempotencyKey, fate: Fate) {
     let Some(journal) = &client.journal else {
         return;
     };
@@ -162,7 +162,7 @@ fn conclude(
     retry_after: Option<Duration>,
     stopped: Stopped,
     attempts: Attempts,
-) -> Result<Answer, SendError> {
+) -> Result<Response, SendError> {
     let is_resumed = begun.as_ref().is_some_and(|it| it.is_resumed);
     let key = begun.map(|it| it.key);
     match came {
@@ -170,7 +170,7 @@ fn conclude(
             status,
             headers,
             body: Some(body),
-        }) => Ok(Answer {
+        }) => Ok(Response {
             status,
             headers,
             body,
@@ -187,7 +187,7 @@ fn conclude(
             attempts,
             max: client.received_bytes_max,
         }),
-        Err(Missing { source, .. }) => Err(SendError::NoAnswer {
+        Err(Missing { source, .. }) => Err(SendError::NoResponse {
             key,
             stopped,
             attempts,
@@ -216,13 +216,13 @@ fn look(came: &Result<Came, Missing>, now: hapax::Timestamp) -> (Seen, Option<St
             let header = |name| came.headers.get(name)?.to_str().ok();
             let retry_after = retry::retry_after(header, now);
             let status = came.status;
-            let seen = Seen::Answer {
+            let seen = Seen::Response {
                 status,
                 retry_after,
                 is_stored: is_stored(&came.headers),
             };
             let code = came.body.as_ref();
-            let code = code.and_then(|body| answer::code(&came.headers, body));
+            let code = code.and_then(|body| response::code(&came.headers, body));
             let note = match (&came.body, retry_after) {
                 (None, _) => "the response is too long".to_owned(),
                 (_, Some(wait)) => format!("retry after {} s", wait.as_secs()),

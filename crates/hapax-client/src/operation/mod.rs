@@ -96,7 +96,7 @@ impl Operation {
     ) -> Step {
         let number = self.number();
         let status = match seen {
-            Seen::Answer { status, .. } => Some(status.as_u16()),
+            Seen::Response { status, .. } => Some(status.as_u16()),
             Seen::NotSent | Seen::Lost | Seen::TimedOut => None,
         };
         telemetry::attempt(&self.label, number, self.delay, status);

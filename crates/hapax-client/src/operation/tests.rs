@@ -13,7 +13,7 @@ use crate::policy::Policy;
 const NO_ONE: Seen = Seen::NotSent;
 
 fn answer(status: u16, retry_after: Option<u64>) -> Seen {
-    Seen::Answer {
+    Seen::Response {
         status: StatusCode::from_u16(status).unwrap(),
         retry_after: retry_after.map(Duration::from_secs),
         is_stored: false,

@@ -19,7 +19,7 @@ fn request(url: &str) -> Request {
 #[track_caller]
 fn no_answer(error: SendError) -> (Stopped, usize) {
     match error {
-        SendError::NoAnswer {
+        SendError::NoResponse {
             stopped, attempts, ..
         } => (stopped, attempts.len()),
         other => panic!("{other:?}"),

@@ -21,7 +21,7 @@ async fn an_operation_ends_at_its_deadline_whatever_the_server_does() {
     let sent = client.send(post(&receiver)).await;
     assert_matches!(
         sent,
-        Err(SendError::NoAnswer {
+        Err(SendError::NoResponse {
             stopped: Stopped::Late,
             ..
         })

@@ -11,7 +11,7 @@ use crate::{
     fields::url,
     format,
     html::{el, link},
-    pages::Trouble,
+    pages::ErrorPage,
 };
 
 /// The confirmation page for a destination and a filter. It estimates the number of events, unless
@@ -22,7 +22,7 @@ pub(super) async fn plan(
     (dest, q): (&str, &str),
     counts: bool,
     at: Timestamp,
-) -> Result<Plan, Trouble> {
+) -> Result<Plan, ErrorPage> {
     let filter = run::events(q, at)?;
     if let Some(id) = filter.event_id {
         is_done(console, actor, dest, &id.to_string()).await?;
@@ -66,7 +66,7 @@ async fn number_of(
     actor: &Actor,
     filter: &EventFilter,
     counts: bool,
-) -> Result<Count, Trouble> {
+) -> Result<Count, ErrorPage> {
     if !counts {
         return Ok(console.store().estimate_events(actor, filter).await?);
     }
@@ -77,7 +77,7 @@ async fn number_of(
 
 /// Refuses to deliver an event again that a destination is not done with: the job would leave it
 /// unchanged.
-async fn is_done(console: &Console, actor: &Actor, dest: &str, id: &str) -> Result<(), Trouble> {
+async fn is_done(console: &Console, actor: &Actor, dest: &str, id: &str) -> Result<(), ErrorPage> {
     let queries = console.queries();
     // An event that is not near the time in its id is found by the job all the same.
     let Ok(found) = queries.event(actor, id).await else {
@@ -95,5 +95,5 @@ async fn is_done(console: &Console, actor: &Actor, dest: &str, id: &str) -> Resu
         _ => return Ok(()),
     };
     let why = format!("event {id} is not delivered to {dest} again: {why}");
-    Err(Trouble::late(&why))
+    Err(ErrorPage::late(&why))
 }

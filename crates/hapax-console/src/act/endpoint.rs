@@ -21,7 +21,7 @@ use crate::{
     fields::{Fields, path_of, url},
     format::{counted, number},
     html::{choice, link},
-    pages::{Trouble, endpoint_attempts, endpoints},
+    pages::{ErrorPage, endpoint_attempts, endpoints},
 };
 
 /// How far back failed deliveries are sent again unless the form says otherwise.
@@ -74,9 +74,9 @@ enum Verb {
 }
 
 impl EndpointAct {
-    pub(super) fn read(fields: &Fields) -> Result<Self, Trouble> {
+    pub(super) fn read(fields: &Fields) -> Result<Self, ErrorPage> {
         let text = |name| {
-            let missing = || Trouble::wrong(format!("The field {name} is missing."));
+            let missing = || ErrorPage::wrong(format!("The field {name} is missing."));
             fields.get(name).map(str::to_owned).ok_or_else(missing)
         };
         let verb = match text("act")?.as_str() {
@@ -107,7 +107,7 @@ impl EndpointAct {
         console: &Console,
         actor: &Actor,
         at: Timestamp,
-    ) -> Result<Plan, Trouble> {
+    ) -> Result<Plan, ErrorPage> {
         let store = console.store();
         let (tenant, id) = (self.tenant.as_str(), self.id.as_str());
         let endpoint = store.endpoint(actor, tenant, id).await?.endpoint;
@@ -181,7 +181,7 @@ impl EndpointAct {
         actor: &Actor,
         reason: &str,
         at: Timestamp,
-    ) -> Result<Done, Trouble> {
+    ) -> Result<Done, ErrorPage> {
         let page = path_of("/console/endpoints", &self.id);
         Ok(match self.verb {
             Verb::Enable => {
@@ -212,13 +212,13 @@ impl EndpointAct {
     }
 
     /// Refuses to enable an endpoint that is enabled, and to disable one that is not.
-    fn check_state(&self, endpoint: &TenantEndpoint, is_enabled: bool) -> Result<(), Trouble> {
+    fn check_state(&self, endpoint: &TenantEndpoint, is_enabled: bool) -> Result<(), ErrorPage> {
         if endpoint.enabled == is_enabled {
             return Ok(());
         }
         let state = if is_enabled { "disabled" } else { "enabled" };
         let why = format!("endpoint {} is {state} already", self.id);
-        Err(Trouble::late(&why))
+        Err(ErrorPage::late(&why))
     }
 
     /// Disables the endpoint with a reason, or enables it without one, at the version that was seen.
@@ -227,7 +227,7 @@ impl EndpointAct {
         console: &Console,
         actor: &Actor,
         reason: Option<&str>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), ErrorPage> {
         let version = looked_at(self.version, "version")?;
         let (store, tenant, id) = (console.store(), self.tenant.as_str(), self.id.as_str());
         let stored = store.endpoint(actor, tenant, id).await?;
@@ -252,7 +252,7 @@ impl EndpointAct {
         console: &Console,
         actor: &Actor,
         replay: &EndpointReplay,
-    ) -> Result<u64, Trouble> {
+    ) -> Result<u64, ErrorPage> {
         let store = console.store();
         let replayed = store.replay_endpoint(actor, &self.tenant, &self.id, replay);
         Ok(replayed.await?)
@@ -288,7 +288,7 @@ impl EndpointAct {
     }
 
     /// The failed deliveries that are sent again.
-    fn ended(&self, now: Timestamp) -> Result<ReplayEnded, Trouble> {
+    fn ended(&self, now: Timestamp) -> Result<ReplayEnded, ErrorPage> {
         let since = self.since.as_deref().unwrap_or(FAILED_SINCE);
         Ok(ReplayEnded {
             until: self.end(now)?,
@@ -298,7 +298,7 @@ impl EndpointAct {
     }
 
     /// The second time of the form; `None` if its field is empty.
-    fn end(&self, now: Timestamp) -> Result<Option<Timestamp>, Trouble> {
+    fn end(&self, now: Timestamp) -> Result<Option<Timestamp>, ErrorPage> {
         let until = self.until.as_deref().filter(|it| !it.trim().is_empty());
         until.map(|it| moment(it, now)).transpose()
     }
@@ -311,7 +311,7 @@ impl EndpointAct {
         actor: &Actor,
         at: Timestamp,
         is_dry_run: bool,
-    ) -> Result<UnsentReplayed, Trouble> {
+    ) -> Result<UnsentReplayed, ErrorPage> {
         let since = self.since.as_deref().unwrap_or(MISSING_SINCE);
         let ask = ReplayUnsent {
             since: moment(since, at)?,
@@ -326,13 +326,13 @@ impl EndpointAct {
     }
 
     /// Sends a test event, and returns a page with the attempt.
-    async fn test(&self, console: &Console, actor: &Actor) -> Result<Done, Trouble> {
+    async fn test(&self, console: &Console, actor: &Actor) -> Result<Done, ErrorPage> {
         let operations = operations(console)?;
         // An operator of a tenant takes no place of another one.
         check_endpoint_tenant(actor, &self.tenant)?;
         let Some(_place) = console.0.endpoint_tests.take(&self.tenant) else {
             let why = "other test events of the tenant are being sent: wait until one has ended";
-            return Err(Trouble::late(&why));
+            return Err(ErrorPage::late(&why));
         };
         let tested = operations.test(actor, &self.tenant, &self.id);
         let mut attempt = tested.await?;
@@ -393,24 +393,24 @@ fn format_events(count: u64) -> String {
 }
 
 /// A time of a form: a duration before `now`, or RFC 3339.
-fn moment(text: &str, now: Timestamp) -> Result<Timestamp, Trouble> {
+fn moment(text: &str, now: Timestamp) -> Result<Timestamp, ErrorPage> {
     let text = text.trim();
     if let Ok(at) = text.parse() {
         return Ok(at);
     }
     let ago = parse_duration(text).map_err(|_| {
         let why = format!("The time {text:?} is not valid: expected {TIMES}. Nothing was done.");
-        Trouble::wrong(why)
+        ErrorPage::wrong(why)
     })?;
     Ok(endpoints::before(now, ago))
 }
 
 /// The operations that need the secrets of endpoints.
-fn operations(console: &Console) -> Result<&dyn EndpointOperations, Trouble> {
+fn operations(console: &Console) -> Result<&dyn EndpointOperations, ErrorPage> {
     console.0.endpoints.as_deref().ok_or_else(|| {
         let why = "this console cannot send test events to endpoints: its process does not know \
                    their secrets";
-        Trouble::late(&why)
+        ErrorPage::late(&why)
     })
 }
 

@@ -6,23 +6,23 @@ use hapax::{
     saga::{Decision, Direction},
 };
 
-use super::{Act, OneDelivery, OneDestination, Plan, again, hidden, run, test_event};
+use super::{Action, OneDelivery, OneDestination, Plan, again, hidden, run, test_event};
 use crate::{
     Console,
     fields::{Fields, path_of, url},
     format::{content, counted, number},
     html::{Element, Html, el},
-    pages::Trouble,
+    pages::ErrorPage,
 };
 
-impl Act {
+impl Action {
     /// Builds the confirmation page. Ages are relative to the time of the form.
     pub(super) async fn plan(
         &self,
         console: &Console,
         actor: &Actor,
         at: Timestamp,
-    ) -> Result<Plan, Trouble> {
+    ) -> Result<Plan, ErrorPage> {
         match self {
             Self::OneDelivery {
                 verb: OneDelivery::Edit,
@@ -77,7 +77,7 @@ impl Act {
         dest: &str,
         q: &str,
         at: Timestamp,
-    ) -> Result<Plan, Trouble> {
+    ) -> Result<Plan, ErrorPage> {
         let filter = run::dead(dest, q, at)?;
         // The snapshot is taken before the count, because the job is limited to the snapshot.
         let seen = console.store().seen().await?;
@@ -111,7 +111,7 @@ async fn one_delivery(
     verb: OneDelivery,
     partition: &str,
     position: i64,
-) -> Result<Plan, Trouble> {
+) -> Result<Plan, ErrorPage> {
     let id = position.to_string();
     let found = console.queries().event(actor, &id).await?;
     let event = format!("{}, event {position} at {partition},", found.event.kind);
@@ -145,7 +145,7 @@ async fn destination(
     actor: &Actor,
     verb: OneDestination,
     dest: &str,
-) -> Result<Plan, Trouble> {
+) -> Result<Plan, ErrorPage> {
     console.index().get(actor, dest).await?;
     let look = console.0.samples.look(console, actor).await?;
     let known = look.overview.destinations.iter().find(|it| it.name == dest);
@@ -175,7 +175,7 @@ async fn destination(
     })
 }
 
-async fn cancel(console: &Console, actor: &Actor, job: i64) -> Result<Plan, Trouble> {
+async fn cancel(console: &Console, actor: &Actor, job: i64) -> Result<Plan, ErrorPage> {
     let found = console.store().job(actor, job).await?;
     let says = format!(
         "Job {job} ends. {} of {} are done, and are not reverted.",
@@ -208,11 +208,11 @@ impl Plan {
 }
 
 /// The effect of a purge, if the key still has the version that the operator has seen.
-fn purge(key: &KeyRecord, version: Option<&str>) -> Result<Plan, Trouble> {
+fn purge(key: &KeyRecord, version: Option<&str>) -> Result<Plan, ErrorPage> {
     let (operation, name) = (&key.summary.operation, &key.summary.key);
     if version.is_some_and(|version| version != key.version) {
         let why = "the key was used again since its page was opened: load the page again";
-        return Err(Trouble::late(&why));
+        return Err(ErrorPage::late(&why));
     }
     let says = format!(
         "The key {name} of {operation} is deleted with its stored response. Within a second every \
@@ -231,7 +231,7 @@ async fn edit(
     actor: &Actor,
     partition: &str,
     position: i64,
-) -> Result<Plan, Trouble> {
+) -> Result<Plan, ErrorPage> {
     let queries = console.queries();
     let found = queries.event(actor, &position.to_string()).await?;
     let traces = queries.traces(actor, position).await?;
@@ -272,15 +272,15 @@ async fn edit(
 
 /// The effect of a decision. The form contains the direction of the step, because the step may have
 /// ended by the time the form is sent.
-fn decide(look: &SagaLook, word: &str, step: &str, epoch: Option<i64>) -> Result<Plan, Trouble> {
+fn decide(look: &SagaLook, word: &str, step: &str, epoch: Option<i64>) -> Result<Plan, ErrorPage> {
     let saga = &look.saga;
     if epoch.is_some_and(|epoch| epoch != saga.epoch) {
         let why = "the saga has changed since its page was opened: load the page again";
-        return Err(Trouble::late(&why));
+        return Err(ErrorPage::late(&why));
     }
     let decision = run::decided(word, step, &Fields::default())?;
     let judged = decision.evaluate(saga, "", look.at);
-    judged.map_err(|error| Trouble::late(&error))?;
+    judged.map_err(|error| ErrorPage::late(&error))?;
     let direction = saga
         .asked_about(step)
         .map_or(Direction::Forward, |row| row.direction);

@@ -7,13 +7,13 @@ use hapax::{
     saga::{Decision, Direction},
 };
 
-use super::{Act, Done, OneDelivery, OneDestination, looked_at, test_event};
+use super::{Action, Done, OneDelivery, OneDestination, looked_at, test_event};
 use crate::{
     Console,
     fields::{Fields, path_of},
     filter::{Qualifier, Wrong},
     pages::{
-        Trouble,
+        ErrorPage,
         deliveries::{DEAD, filter_of},
         events::KNOWN,
         query::ListQuery,
@@ -26,7 +26,7 @@ pub(super) const WITHIN: &str = "15m";
 /// The page of the jobs.
 const JOBS: &str = "/console/advanced";
 
-impl Act {
+impl Action {
     /// Executes an action. Ages are relative to the time of the form.
     pub(super) async fn run(
         &self,
@@ -35,11 +35,11 @@ impl Act {
         fields: &Fields,
         reason: &str,
         at: Timestamp,
-    ) -> Result<Done, Trouble> {
+    ) -> Result<Done, ErrorPage> {
         let (store, index) = (console.store(), console.index());
         let how = || {
             let seen = fields.get("seen").map(str::to_owned);
-            Ok::<_, Trouble>(JobOptions {
+            Ok::<_, ErrorPage>(JobOptions {
                 per_second: None,
                 request_key: fields.get("request_key").map(str::to_owned),
                 seen: Some(looked_at(seen, "seen")?),
@@ -113,7 +113,7 @@ async fn decide(
     (saga, decision, step, epoch): (&str, &str, &str, Option<i64>),
     fields: &Fields,
     reason: &str,
-) -> Result<(String, &'static str), Trouble> {
+) -> Result<(String, &'static str), ErrorPage> {
     let decision = decided(decision, step, fields)?;
     let epoch = looked_at(epoch, "epoch")?;
     is_of_this_direction(&store.look_at_saga(actor, saga).await?, step, fields)?;
@@ -130,7 +130,7 @@ impl OneDelivery {
         (partition, position): (&str, i64),
         fields: &Fields,
         reason: &str,
-    ) -> Result<(String, &'static str), Trouble> {
+    ) -> Result<(String, &'static str), ErrorPage> {
         let event = path_of("/console/events", &position.to_string());
         Ok(match self {
             Self::Replay => {
@@ -165,7 +165,7 @@ impl OneDestination {
         console: &Console,
         actor: &Actor,
         dest: &str,
-    ) -> Result<(String, &'static str), Trouble> {
+    ) -> Result<(String, &'static str), ErrorPage> {
         let page = path_of("/console/destinations", dest);
         Ok(match self {
             Self::Pause => {
@@ -185,7 +185,7 @@ impl OneDestination {
 }
 
 /// The filter of dead letters. Its destination is given separately and must be the same.
-pub(super) fn dead(dest: &str, q: &str, at: Timestamp) -> Result<EventFilter, Trouble> {
+pub(super) fn dead(dest: &str, q: &str, at: Timestamp) -> Result<EventFilter, ErrorPage> {
     let mut query = ListQuery::read(q, &DEAD);
     let filter = filter_of(&mut query, at);
     let other = query.filter.one(Qualifier::Dest).filter(|it| *it != dest);
@@ -196,22 +196,22 @@ pub(super) fn dead(dest: &str, q: &str, at: Timestamp) -> Result<EventFilter, Tr
 }
 
 /// The filter of events.
-pub(super) fn events(q: &str, at: Timestamp) -> Result<EventFilter, Trouble> {
+pub(super) fn events(q: &str, at: Timestamp) -> Result<EventFilter, ErrorPage> {
     let mut query = ListQuery::read(q, &KNOWN);
     let filter = query.of_events(at);
     right(query, filter)
 }
 
-fn right(query: ListQuery, filter: EventFilter) -> Result<EventFilter, Trouble> {
+fn right(query: ListQuery, filter: EventFilter) -> Result<EventFilter, ErrorPage> {
     match query.wrong {
-        Some(wrong) => Err(Trouble::wrong(format!("{}. Nothing was done.", wrong.0))),
+        Some(wrong) => Err(ErrorPage::wrong(format!("{}. Nothing was done.", wrong.0))),
         None => Ok(filter),
     }
 }
 
 /// Refuses a decision about a step if the form was about its compensation, or the reverse. Both
 /// have the same name.
-fn is_of_this_direction(look: &SagaLook, step: &str, fields: &Fields) -> Result<(), Trouble> {
+fn is_of_this_direction(look: &SagaLook, step: &str, fields: &Fields) -> Result<(), ErrorPage> {
     let Some(row) = look.saga.asked_about(step) else {
         // The store refuses it with a reason and writes that to the audit log.
         return Ok(());
@@ -223,25 +223,25 @@ fn is_of_this_direction(look: &SagaLook, step: &str, fields: &Fields) -> Result<
         Direction::Forward => "whether it happened",
         Direction::Compensate => "whether it is undone",
     };
-    Err(Trouble::late(&format!(
+    Err(ErrorPage::late(&format!(
         "the question about step {step} is now {now}"
     )))
 }
 
 /// The decision of a form, parsed.
-pub(super) fn decided(decision: &str, step: &str, fields: &Fields) -> Result<Decision, Trouble> {
+pub(super) fn decided(decision: &str, step: &str, fields: &Fields) -> Result<Decision, ErrorPage> {
     let step = || step.to_owned();
     let within = || {
         let text = fields.get("within").unwrap_or(WITHIN);
         parse_duration(text)
-            .map_err(|error| Trouble::wrong(format!("The time {text:?} is not valid: {error}.")))
+            .map_err(|error| ErrorPage::wrong(format!("The time {text:?} is not valid: {error}.")))
     };
     Ok(match decision {
         "done" => {
             let made = fields.text("made");
             let is_json = serde_json::from_str::<serde_json::Value>(made).is_ok();
             if !made.is_empty() && !is_json {
-                return Err(Trouble::wrong("The result is not JSON. Nothing was done."));
+                return Err(ErrorPage::wrong("The result is not JSON. Nothing was done."));
             }
             Decision::Done {
                 step: step(),
@@ -252,6 +252,6 @@ pub(super) fn decided(decision: &str, step: &str, fields: &Fields) -> Result<Dec
         "retry" => Decision::Retry { within: within()? },
         "undo" => Decision::Compensate { within: within()? },
         "close" => Decision::Close,
-        other => return Err(Trouble::wrong(format!("Unknown decision {other:?}."))),
+        other => return Err(ErrorPage::wrong(format!("Unknown decision {other:?}."))),
     })
 }

@@ -9,7 +9,7 @@ use super::{Plan, plan::field};
 use crate::{
     fields::{Fields, path_of},
     format::count,
-    pages::Trouble,
+    pages::ErrorPage,
 };
 
 /// A seek of one polling endpoint.
@@ -18,14 +18,14 @@ pub(super) struct SeekAct {
 }
 
 impl SeekAct {
-    pub(super) fn read(fields: &Fields) -> Result<Self, Trouble> {
+    pub(super) fn read(fields: &Fields) -> Result<Self, ErrorPage> {
         let name = fields.get("polling").map(str::to_owned);
-        let name = name.ok_or_else(|| Trouble::wrong("The field polling is missing."))?;
+        let name = name.ok_or_else(|| ErrorPage::wrong("The field polling is missing."))?;
         Ok(Self { name })
     }
 
     /// The effect, with what the endpoint has not committed now.
-    pub(super) async fn plan(&self, store: &dyn Admin, actor: &Actor) -> Result<Plan, Trouble> {
+    pub(super) async fn plan(&self, store: &dyn Admin, actor: &Actor) -> Result<Plan, ErrorPage> {
         let name = self.name.as_str();
         let endpoint = store.polling_endpoint(actor, name).await?;
         let lag = store.polling_lag(actor, name).await?;
@@ -51,11 +51,11 @@ impl SeekAct {
         store: &dyn Admin,
         actor: &Actor,
         fields: &Fields,
-    ) -> Result<(String, &'static str), Trouble> {
+    ) -> Result<(String, &'static str), ErrorPage> {
         let to = fields.text("to").trim().parse::<Start>();
         let to = to.map_err(|error| {
             let why = format!("The new position {error}. Nothing was done.");
-            Trouble::wrong(why)
+            ErrorPage::wrong(why)
         })?;
         store.seek_polling_endpoint(actor, &self.name, to).await?;
         Ok((path_of("/console/polling", &self.name), "sought"))

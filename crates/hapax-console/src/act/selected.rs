@@ -6,18 +6,18 @@
 
 use hapax::admin::{Actor, Admin, AdminError};
 
-use super::{Act, Done, Plan, SELECTED_MAX, Selected};
+use super::{Action, Done, Plan, SELECTED_MAX, Selected};
 use crate::{
     fields::Fields,
     format::{cell, counted, name},
     html::el,
-    pages::Trouble,
+    pages::ErrorPage,
 };
 
-impl Act {
+impl Action {
     /// Reads the selected deliveries: `one` for each, the partition and the position.
-    pub(super) fn selected(verb: Selected, fields: &Fields) -> Result<Self, Trouble> {
-        let wrong = || Trouble::wrong("The field one is not a partition and a position.");
+    pub(super) fn selected(verb: Selected, fields: &Fields) -> Result<Self, ErrorPage> {
+        let wrong = || ErrorPage::wrong("The field one is not a partition and a position.");
         let mut deliveries = Vec::new();
         for one in fields.all("one") {
             let (partition, position) = one.rsplit_once(' ').ok_or_else(wrong)?;
@@ -27,11 +27,11 @@ impl Act {
         if deliveries.is_empty() {
             let why = "Nothing is selected: go back and check the boxes of the rows. Nothing was \
                        done.";
-            return Err(Trouble::wrong(why));
+            return Err(ErrorPage::wrong(why));
         }
         if deliveries.len() > SELECTED_MAX {
             let why = format!("At most {SELECTED_MAX} deliveries can be selected at once.");
-            return Err(Trouble::wrong(why));
+            return Err(ErrorPage::wrong(why));
         }
         Ok(Self::Selected { verb, deliveries })
     }
@@ -83,7 +83,7 @@ impl Selected {
         actor: &Actor,
         deliveries: &[(String, i64)],
         reason: &str,
-    ) -> Result<Done, Trouble> {
+    ) -> Result<Done, ErrorPage> {
         let mut done = 0;
         for (partition, position) in deliveries {
             let changed = match self {

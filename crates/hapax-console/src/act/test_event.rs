@@ -12,11 +12,11 @@ use crate::{
     fields::path_of,
     html::{Element, Html, Render, el, link},
     layout::Page,
-    pages::{Trouble, event_trace},
+    pages::{ErrorPage, event_trace},
 };
 
 /// The confirmation page.
-pub(super) async fn plan(console: &Console, actor: &Actor, dest: &str) -> Result<Plan, Trouble> {
+pub(super) async fn plan(console: &Console, actor: &Actor, dest: &str) -> Result<Plan, ErrorPage> {
     offers(console, actor, dest).await?;
     let says = format!(
         "One event of the type {TEST_EVENT} is offered to {dest} now, once. To the receiver it is \
@@ -28,7 +28,7 @@ pub(super) async fn plan(console: &Console, actor: &Actor, dest: &str) -> Result
 }
 
 /// Sends a test event, and returns a page with the attempt.
-pub(super) async fn send(console: &Console, actor: &Actor, dest: &str) -> Result<Done, Trouble> {
+pub(super) async fn send(console: &Console, actor: &Actor, dest: &str) -> Result<Done, ErrorPage> {
     let offers = offers(console, actor, dest).await?;
     let _permit = permit(console)?;
     let attempt = offers(actor.clone(), dest.to_owned()).await?;
@@ -47,10 +47,10 @@ pub(super) async fn send(console: &Console, actor: &Actor, dest: &str) -> Result
 }
 
 /// Permits a test event, unless too many are being offered.
-fn permit(console: &Console) -> Result<SemaphorePermit<'_>, Trouble> {
+fn permit(console: &Console) -> Result<SemaphorePermit<'_>, ErrorPage> {
     console.0.tests.try_acquire().map_err(|_| {
         let why = "other test events are being offered: wait until one of them has ended";
-        Trouble::late(&why)
+        ErrorPage::late(&why)
     })
 }
 
@@ -81,14 +81,14 @@ async fn offers<'a>(
     console: &'a Console,
     actor: &Actor,
     dest: &str,
-) -> Result<&'a TestEvents, Trouble> {
+) -> Result<&'a TestEvents, ErrorPage> {
     let place = console.index().get(actor, dest).await?;
     if place.state == "removing" {
         let why = format!("destination {dest} is being removed");
-        return Err(Trouble::late(&why));
+        return Err(ErrorPage::late(&why));
     }
     console.0.test_events.as_ref().ok_or_else(|| {
         let why = "this console cannot send test events: its process has no destinations";
-        Trouble::late(&why)
+        ErrorPage::late(&why)
     })
 }

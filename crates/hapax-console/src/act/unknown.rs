@@ -16,7 +16,7 @@ use super::{Plan, looked_at, plan::field};
 use crate::{
     fields::Fields,
     html::{Html, el},
-    pages::{Trouble, unknown},
+    pages::{ErrorPage, unknown},
 };
 
 /// A decision about one unknown outcome.
@@ -30,15 +30,15 @@ pub(super) struct UnknownAct {
 }
 
 impl UnknownAct {
-    pub(super) fn read(fields: &Fields) -> Result<Self, Trouble> {
+    pub(super) fn read(fields: &Fields) -> Result<Self, ErrorPage> {
         let text = |name| {
-            let missing = || Trouble::wrong(format!("The field {name} is missing."));
+            let missing = || ErrorPage::wrong(format!("The field {name} is missing."));
             fields.get(name).map(str::to_owned).ok_or_else(missing)
         };
         let happened = match text("decision")?.as_str() {
             "happened" => true,
             "did_not_happen" => false,
-            other => return Err(Trouble::wrong(format!("Unknown decision {other:?}."))),
+            other => return Err(ErrorPage::wrong(format!("Unknown decision {other:?}."))),
         };
         Ok(Self {
             tenant: fields.get("tenant").map(str::to_owned),
@@ -50,7 +50,7 @@ impl UnknownAct {
     }
 
     /// The effect of the decision, if the request was not sent again since its page was opened.
-    pub(super) async fn plan(&self, store: &dyn Admin, actor: &Actor) -> Result<Plan, Trouble> {
+    pub(super) async fn plan(&self, store: &dyn Admin, actor: &Actor) -> Result<Plan, ErrorPage> {
         let tenant = self.tenant.as_deref();
         let found = unknown_outcome(store, actor, tenant, &self.operation, &self.key);
         let (it, _) = found.await?;
@@ -60,10 +60,10 @@ impl UnknownAct {
             .is_some_and(|seen| *seen != it.version)
         {
             let why = "the request was sent again since its page was opened: load the page again";
-            return Err(Trouble::late(&why));
+            return Err(ErrorPage::late(&why));
         }
         if !it.is_waiting {
-            return Err(Trouble::late(&"a gateway still waits for the response"));
+            return Err(ErrorPage::late(&"a gateway still waits for the response"));
         }
         let (operation, key) = (&it.key.operation, &it.key.key);
         let (title, says, does) = if self.happened {
@@ -96,7 +96,7 @@ impl UnknownAct {
         actor: &Actor,
         fields: &Fields,
         reason: &str,
-    ) -> Result<(String, &'static str), Trouble> {
+    ) -> Result<(String, &'static str), ErrorPage> {
         let outcome = if self.happened {
             KeyOutcome::Happened(response(fields)?)
         } else {
@@ -140,17 +140,17 @@ fn response_fields(status: u16) -> Html {
 }
 
 /// The response of a form, parsed.
-fn response(fields: &Fields) -> Result<StoredResponse, Trouble> {
+fn response(fields: &Fields) -> Result<StoredResponse, ErrorPage> {
     let status = fields.text("status").trim().parse::<u16>();
     let status = status
-        .map_err(|_| Trouble::wrong("The status is not a number such as 201. Nothing was done."))?;
+        .map_err(|_| ErrorPage::wrong("The status is not a number such as 201. Nothing was done."))?;
     let lines = fields.text("headers").lines().map(str::trim);
     let lines = lines.filter(|line| !line.is_empty());
-    let header = |line: &str| -> Result<(String, String), Trouble> {
+    let header = |line: &str| -> Result<(String, String), ErrorPage> {
         let pair = line.split_once(':');
         let (name, value) = pair.ok_or_else(|| {
             let why = format!("The header {line:?} has no colon. Nothing was done.");
-            Trouble::wrong(why)
+            ErrorPage::wrong(why)
         })?;
         Ok((name.to_owned(), value.to_owned()))
     };

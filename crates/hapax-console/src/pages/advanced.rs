@@ -9,7 +9,7 @@ use hapax::{
 use super::{
     ROWS, Shown, audit,
     list::Listing,
-    query::{Known, ListQuery},
+    query::{PageQualifiers, ListQuery},
     reference::{self, TUNING},
 };
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
     table::Table,
 };
 
-static KNOWN: Known = Known {
+static KNOWN: PageQualifiers = PageQualifiers {
     qualifiers: &[
         Qualifier::Actor,
         Qualifier::Action,

@@ -17,11 +17,11 @@ use crate::{
     filter::Qualifier,
     format::{about, badge, cell, count, counted, nothing, number, open, span},
     html::{Element, Html, el},
-    sample::Look,
+    sample::LiveFigures,
 };
 
 /// Everything that needs attention, or a sentence that there is nothing.
-pub(super) fn all(look: &Look) -> Html {
+pub(super) fn all(look: &LiveFigures) -> Html {
     let stalled = look.stalled.iter().map(|it| stalled(it, look.at));
     let breakers = look.breakers.iter().map(|name| breaker(name));
     let destinations = look.overview.destinations.iter();
@@ -52,7 +52,7 @@ pub(super) fn all(look: &Look) -> Html {
 }
 
 /// The lines about one destination.
-pub(super) fn of_destination(look: &Look, destination: &str) -> Option<Element> {
+pub(super) fn of_destination(look: &LiveFigures, destination: &str) -> Option<Element> {
     let own = |it: &&Stalled| it.what.destination() == Some(destination);
     let own = look.stalled.iter().filter(own);
     let is_open = look.breakers.iter().any(|it| it == destination);
@@ -99,7 +99,7 @@ fn dead_letters(it: &DestinationFigures) -> Option<Element> {
 }
 
 /// Failed attempts of the last minute, unless something else is said about the destination.
-fn failing(it: &DestinationFigures, look: &Look) -> Option<Element> {
+fn failing(it: &DestinationFigures, look: &LiveFigures) -> Option<Element> {
     let is_said = |known: &Stalled| known.what.destination() == Some(it.name.as_str());
     if it.failed.number == 0 || look.stalled.iter().any(is_said) || look.breakers.contains(&it.name)
     {
@@ -127,7 +127,7 @@ fn failing(it: &DestinationFigures, look: &Look) -> Option<Element> {
 }
 
 /// Sagas that need attention, if the store has not listed them with their reason.
-fn sagas(look: &Look) -> Option<Element> {
+fn sagas(look: &LiveFigures) -> Option<Element> {
     let asks = State::NeedsAttention.as_str();
     let is_listed = |it: &Stalled| matches!(it.cause, Cause::NeedsAttention);
     let found = look.overview.sagas.iter().find(|it| it.state == asks)?;
@@ -145,7 +145,7 @@ fn sagas(look: &Look) -> Option<Element> {
 }
 
 /// A destination that is paused or disabled and that no relay has opened.
-fn stopped(it: &Destination, look: &Look) -> Option<Element> {
+fn stopped(it: &Destination, look: &LiveFigures) -> Option<Element> {
     let is_said = |known: &Stalled| {
         let is_partition = matches!(known.what, StalledItem::Partition { .. });
         is_partition && known.what.destination() == Some(it.name.as_str())
@@ -177,7 +177,7 @@ fn disabled_endpoint(it: &DisabledEndpoint, now: Timestamp) -> Element {
 }
 
 /// The disabled endpoints that are counted in one line.
-fn more_disabled(look: &Look) -> Option<Element> {
+fn more_disabled(look: &LiveFigures) -> Option<Element> {
     let listed = look.endpoints.newest_disabled.len() as u64;
     let more = look.endpoints.disabled.saturating_sub(listed);
     let to = url("/console/endpoints", &[("q", "state:disabled")]);

@@ -8,7 +8,7 @@ use crate::{
     fields::{Fields, url},
     format::{cell, span},
     html::{Element, Html, el, link},
-    sample::{Look, Sample},
+    sample::{LiveFigures, Sample},
 };
 
 /// Number of points above which a chart is thinned out.
@@ -53,7 +53,7 @@ impl Range {
     }
 
     /// The samples of this range, thinned out if there are many.
-    fn samples(self, look: &Look) -> Vec<Sample> {
+    fn samples(self, look: &LiveFigures) -> Vec<Sample> {
         let since = match self {
             Self::Quarter => return thinned(&look.kept),
             Self::Hours => Duration::from_hours(3),
@@ -78,7 +78,7 @@ fn thinned(samples: &[Sample]) -> Vec<Sample> {
 }
 
 /// The charts, with links to other ranges.
-pub(super) fn all(look: &Look, range: Range) -> Html {
+pub(super) fn all(look: &LiveFigures, range: Range) -> Html {
     let samples = range.samples(look);
     let of = |value: fn(&Sample) -> Option<f64>| samples.iter().map(value).collect::<Vec<_>>();
     let first = samples.first().map_or(look.at, Sample::at);

@@ -10,7 +10,7 @@ use hapax::{
 use super::{
     ROWS, Shown,
     list::Listing,
-    query::{Known, ListQuery},
+    query::{PageQualifiers, ListQuery},
 };
 use crate::{
     Console,
@@ -23,7 +23,7 @@ use crate::{
     table::Table,
 };
 
-static DELIVERIES: Known = Known {
+static DELIVERIES: PageQualifiers = PageQualifiers {
     qualifiers: &[
         Qualifier::State,
         Qualifier::Dest,
@@ -39,7 +39,7 @@ static DELIVERIES: Known = Known {
     state: "retrying",
 };
 
-pub(crate) static DEAD: Known = Known {
+pub(crate) static DEAD: PageQualifiers = PageQualifiers {
     qualifiers: &[
         Qualifier::Dest,
         Qualifier::Type,
@@ -131,7 +131,7 @@ async fn rows(
     query: &mut ListQuery,
     states: Vec<DeliveryStatus>,
     kind: &Kind,
-) -> Result<(Html, bool), super::Trouble> {
+) -> Result<(Html, bool), super::ErrorPage> {
     let now = console.0.clock.now();
     let events = filter_of(query, now);
     if !query.is_right() {

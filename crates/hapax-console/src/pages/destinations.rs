@@ -9,7 +9,7 @@ use super::{
     Shown, attention,
     list::Listing,
     overview::term,
-    query::{Known, ListQuery},
+    query::{PageQualifiers, ListQuery},
 };
 use crate::{
     Console,
@@ -19,7 +19,7 @@ use crate::{
     guard::PageRequest,
     html::{Element, Html, el, link},
     layout::Page,
-    sample::Look,
+    sample::LiveFigures,
     table::{Table, column_of},
 };
 
@@ -51,7 +51,7 @@ const HEADS: &[&str] = &[
     "Declared in",
 ];
 
-static KNOWN: Known = Known {
+static KNOWN: PageQualifiers = PageQualifiers {
     qualifiers: &[Qualifier::Dest, Qualifier::State],
     words: Some("a part of a name"),
     state: "paused",
@@ -101,7 +101,7 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
     Ok(Page::new("Destinations", body).filtered(query.into_box()))
 }
 
-fn row(it: &Destination, state: &str, look: &Look) -> [Html; 7] {
+fn row(it: &Destination, state: &str, look: &LiveFigures) -> [Html; 7] {
     let [lag, backlog, parked, dead] = figures(look.figures(&it.name));
     let to = path_of("/console/destinations", &it.name);
     [
@@ -116,7 +116,7 @@ fn row(it: &Destination, state: &str, look: &Look) -> [Html; 7] {
 }
 
 /// Sorts by a column and returns its name: numbers with the highest first, texts in their order.
-fn sort(places: &mut [(Destination, &'static str)], look: &Look, by: &str) -> String {
+fn sort(places: &mut [(Destination, &'static str)], look: &LiveFigures, by: &str) -> String {
     let figures = |it: &Destination| look.figures(&it.name).cloned().unwrap_or_default();
     let known = HEADS.iter().map(|head| column_of(head));
     let by = known
@@ -136,7 +136,7 @@ fn sort(places: &mut [(Destination, &'static str)], look: &Look, by: &str) -> St
 }
 
 /// The state of a destination for people: as it is declared, or what its deliveries say.
-pub(super) fn state_of(place: &Destination, look: &Look) -> &'static str {
+pub(super) fn state_of(place: &Destination, look: &LiveFigures) -> &'static str {
     if place.state != "active" {
         return place.state;
     }

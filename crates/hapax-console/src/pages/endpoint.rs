@@ -16,7 +16,7 @@ use hapax::{
     limits::ENDPOINT_BACKLOG_COUNTED,
 };
 
-use super::{ROWS, Shown, Trouble, endpoint_attempts, endpoints, overview::term};
+use super::{ROWS, Shown, ErrorPage, endpoint_attempts, endpoints, overview::term};
 use crate::{
     Console,
     fields::{path_of, url},
@@ -54,7 +54,7 @@ pub(crate) async fn show(
     let event = page_request.fields.get("event").map(str::parse::<EventId>);
     let event = event
         .transpose()
-        .map_err(|_| Trouble::wrong("The parameter event is not a UUID."))?;
+        .map_err(|_| ErrorPage::wrong("The parameter event is not a UUID."))?;
     // The store refuses the endpoint of a tenant that the actor may not see.
     let tenant = store.endpoint_tenant(actor, &id).await?;
     let endpoint = store.endpoint(actor, &tenant, &id).await?.endpoint;

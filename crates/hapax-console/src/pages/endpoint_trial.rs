@@ -10,7 +10,7 @@ use hapax::{
 };
 use http::StatusCode;
 
-use super::{Shown, Trouble, capital};
+use super::{Shown, ErrorPage, capital};
 use crate::{
     Console, endpoint_trial,
     fields::{Fields, path_of},
@@ -34,7 +34,7 @@ pub(crate) async fn show(
     Path(id): Path<String>,
 ) -> Shown {
     if !page_request.acts() {
-        return Err(Trouble::wrong("A viewer has read access only."));
+        return Err(ErrorPage::wrong("A viewer has read access only."));
     }
     let endpoint = endpoint_of(&console, &page_request, &id).await?;
     let settings = Settings::of(&endpoint);
@@ -50,7 +50,7 @@ pub(crate) async fn run(
     let endpoint = endpoint_of(&console, &page_request, &id).await?;
     let Some(place) = console.0.trials.take(&endpoint.tenant) else {
         let why = "other trials are running for the tenant: wait until one has ended";
-        return Err(Trouble::late(&why));
+        return Err(ErrorPage::late(&why));
     };
     let settings = Settings::read(&page_request.fields);
     let types = settings.types.split_whitespace();
@@ -86,7 +86,7 @@ async fn endpoint_of(
     console: &Console,
     page_request: &PageRequest,
     id: &str,
-) -> Result<TenantEndpoint, Trouble> {
+) -> Result<TenantEndpoint, ErrorPage> {
     let (store, actor) = (console.store(), &page_request.caller().actor);
     let tenant = store.endpoint_tenant(actor, id).await?;
     Ok(store.endpoint(actor, &tenant, id).await?.endpoint)

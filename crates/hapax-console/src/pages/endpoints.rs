@@ -16,7 +16,7 @@ use hapax::{
 use super::{
     ROWS, Shown,
     list::Listing,
-    query::{Known, ListQuery},
+    query::{PageQualifiers, ListQuery},
 };
 use crate::{
     Console,
@@ -32,7 +32,7 @@ use crate::{
 /// How far back the health of an endpoint looks.
 pub(crate) const WINDOW: Duration = Duration::from_hours(24);
 
-static KNOWN: Known = Known {
+static KNOWN: PageQualifiers = PageQualifiers {
     qualifiers: &[Qualifier::Tenant, Qualifier::State],
     words: Some("a part of an id or of a description"),
     state: "disabled",

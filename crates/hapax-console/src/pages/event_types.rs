@@ -14,7 +14,7 @@ use super::{
     Shown,
     list::Listing,
     overview::term,
-    query::{Known, ListQuery},
+    query::{PageQualifiers, ListQuery},
 };
 use crate::{
     Console, catalogue,
@@ -30,7 +30,7 @@ use crate::{
 /// The path of the list.
 const LIST: &str = "/console/catalogue";
 
-static KNOWN: Known = Known {
+static KNOWN: PageQualifiers = PageQualifiers {
     qualifiers: &[Qualifier::Type],
     words: Some("a part of a type"),
     state: "",

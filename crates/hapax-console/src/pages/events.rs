@@ -8,7 +8,7 @@ use super::{
     ROWS, Shown, endpoint_trace, event_state, event_trace,
     list::Listing,
     page_of_type,
-    query::{Known, ListQuery},
+    query::{PageQualifiers, ListQuery},
 };
 use crate::{
     Console,
@@ -21,7 +21,7 @@ use crate::{
     table::Table,
 };
 
-pub(crate) static KNOWN: Known = Known {
+pub(crate) static KNOWN: PageQualifiers = PageQualifiers {
     qualifiers: &[
         Qualifier::Type,
         Qualifier::About,

@@ -6,7 +6,7 @@ use hapax::admin::{Message, MessageFilter};
 use super::{
     ROWS, Shown,
     list::Listing,
-    query::{Known, ListQuery},
+    query::{PageQualifiers, ListQuery},
 };
 use crate::{
     Console,
@@ -19,7 +19,7 @@ use crate::{
     table::Table,
 };
 
-static KNOWN: Known = Known {
+static KNOWN: PageQualifiers = PageQualifiers {
     qualifiers: &[
         Qualifier::Consumer,
         Qualifier::Source,

@@ -97,12 +97,12 @@ pub(crate) fn routes() -> Router<Console> {
 
 /// An error page.
 #[derive(Debug)]
-pub(crate) struct Trouble(Box<Page>);
+pub(crate) struct ErrorPage(Box<Page>);
 
 /// A page, or an error page.
-pub(crate) type Shown = Result<Page, Trouble>;
+pub(crate) type Shown = Result<Page, ErrorPage>;
 
-impl Trouble {
+impl ErrorPage {
     /// The request is not valid.
     pub(crate) fn wrong(why: impl AsRef<str>) -> Self {
         let title = "Invalid request";
@@ -116,7 +116,7 @@ impl Trouble {
     }
 }
 
-impl From<AdminError> for Trouble {
+impl From<AdminError> for ErrorPage {
     fn from(error: AdminError) -> Self {
         let (status, title, why) = match &error {
             AdminError::NotFound { .. } => {
@@ -149,7 +149,7 @@ impl From<AdminError> for Trouble {
     }
 }
 
-impl IntoResponse for Trouble {
+impl IntoResponse for ErrorPage {
     fn into_response(self) -> Response {
         self.0.into_response()
     }

@@ -17,7 +17,7 @@ use crate::{
     guard::PageRequest,
     html::{Element, Html, el, link},
     layout::Page,
-    sample::{Look, float},
+    sample::{LiveFigures, float},
     table::Table,
 };
 
@@ -46,7 +46,7 @@ pub(crate) async fn show(State(console): State<Console>, page_request: PageReque
 }
 
 /// The parts of the page that change, by element id.
-pub(crate) fn parts(look: &Look, range: Range) -> [(&'static str, Html); 4] {
+pub(crate) fn parts(look: &LiveFigures, range: Range) -> [(&'static str, Html); 4] {
     [
         ("why", attention::all(look)),
         ("figures", charts::all(look, range)),
@@ -55,7 +55,7 @@ pub(crate) fn parts(look: &Look, range: Range) -> [(&'static str, Html); 4] {
     ]
 }
 
-fn places(look: &Look) -> Html {
+fn places(look: &LiveFigures) -> Html {
     let heads = &[
         "Destination",
         "State",
@@ -80,7 +80,7 @@ fn places(look: &Look) -> Html {
     cell(table).add(el("p").class("soft").add(said))
 }
 
-fn place(it: &DestinationFigures, look: &Look) -> [Html; 9] {
+fn place(it: &DestinationFigures, look: &LiveFigures) -> [Html; 9] {
     let name = open_name(&path_of("/console/destinations", &it.name), &it.name);
     let declared = look.places.iter().find(|place| place.name == it.name);
     let state = declared.map_or_else(none, |place| cell(badge(state_of(place, look))));
@@ -112,7 +112,7 @@ fn place(it: &DestinationFigures, look: &Look) -> [Html; 9] {
     ]
 }
 
-fn counts(look: &Look) -> Html {
+fn counts(look: &LiveFigures) -> Html {
     let figures = |nouns: [&'static str; 2], path: &'static str| {
         move |it: &StateCount| {
             let q = format!("state:{}", it.state);

@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The qualifiers of a page.
-pub(crate) struct Known {
+pub(crate) struct PageQualifiers {
     pub(crate) qualifiers: &'static [Qualifier],
     /// The meaning of bare words, if they are supported.
     pub(crate) words: Option<&'static str>,
@@ -24,10 +24,10 @@ pub(crate) struct ListQuery {
     pub(crate) text: String,
     pub(crate) filter: Filter,
     pub(crate) wrong: Option<Wrong>,
-    known: &'static Known,
+    known: &'static PageQualifiers,
 }
 
-impl Known {
+impl PageQualifiers {
     /// An example of every term that the page accepts.
     fn hint(&self) -> Html {
         let example = |qualifier: &Qualifier| {
@@ -45,12 +45,12 @@ impl Known {
 
 impl ListQuery {
     /// Parses the filter of a request.
-    pub(crate) fn of(page_request: &PageRequest, known: &'static Known) -> Self {
+    pub(crate) fn of(page_request: &PageRequest, known: &'static PageQualifiers) -> Self {
         Self::read(page_request.fields.text("q"), known)
     }
 
     /// Parses a filter.
-    pub(crate) fn read(text: &str, known: &'static Known) -> Self {
+    pub(crate) fn read(text: &str, known: &'static PageQualifiers) -> Self {
         let read = Filter::parse(text);
         let read = read.and_then(|filter| {
             filter.check(known.qualifiers, known.words.is_some())?;

@@ -16,10 +16,10 @@ use crate::{
 };
 
 /// A page: name, title and text.
-type Known = (&'static str, &'static str, &'static str);
+type ReferencePage = (&'static str, &'static str, &'static str);
 
 /// The pages.
-static PAGES: [Known; 11] = [
+static PAGES: [ReferencePage; 11] = [
     (
         "commands-by-purpose",
         "Commands by purpose",
@@ -77,7 +77,7 @@ pub(super) const TUNING: &str = "tune-pollers-and-consumers";
 pub(crate) async fn list(page_request: PageRequest) -> Page {
     let words = words(&page_request);
     let body = if words.is_empty() {
-        let item = |(name, title, _): &Known| el("li").add(open(&path(name), *title));
+        let item = |(name, title, _): &ReferencePage| el("li").add(open(&path(name), *title));
         cell(el("ul").class("links").all(PAGES.iter().map(item)))
     } else {
         let found = Html::all(PAGES.iter().filter_map(|page| excerpt(page, &words)));
@@ -119,13 +119,13 @@ pub(super) fn path(name: &str) -> String {
     format!("/console/reference/{name}")
 }
 
-fn find(name: &str) -> Option<&'static Known> {
+fn find(name: &str) -> Option<&'static ReferencePage> {
     PAGES.iter().find(|(known, ..)| *known == name)
 }
 
 /// The text of a page. The book includes a file in two of them; here each setting or limit of the
 /// file is a row of a table, so that it can be found.
-fn text(page: &Known) -> Cow<'static, str> {
+fn text(page: &ReferencePage) -> Cow<'static, str> {
     let (name, _, text) = *page;
     let table = match name {
         HAPAX => explanation::table(include_str!("../../reference/hapax.default.toml")),
@@ -137,7 +137,7 @@ fn text(page: &Known) -> Cow<'static, str> {
 }
 
 /// The parts of a page that contain all words, below a link to the same parts on the page itself.
-fn excerpt(page: &Known, words: &[String]) -> Option<Html> {
+fn excerpt(page: &ReferencePage, words: &[String]) -> Option<Html> {
     let said = markdown::excerpt(&text(page), words, &leads_from(page));
     if said.is_empty() {
         return None;
@@ -163,7 +163,7 @@ fn words(page_request: &PageRequest) -> Vec<String> {
 }
 
 /// Returns the targets of a page's links inside the console; `None` for what does not exist here.
-fn leads_from(page: &Known) -> impl Fn(&str) -> Option<String> {
+fn leads_from(page: &ReferencePage) -> impl Fn(&str) -> Option<String> {
     let (page, ..) = *page;
     move |target| {
         let (file, heading) = target.split_once('#').unwrap_or((target, ""));

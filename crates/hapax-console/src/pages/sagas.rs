@@ -16,7 +16,7 @@ use hapax::{
 use super::{
     ROWS, Shown,
     list::Listing,
-    query::{Known, ListQuery},
+    query::{PageQualifiers, ListQuery},
 };
 use crate::{
     Console,
@@ -30,7 +30,7 @@ use crate::{
     table::Table,
 };
 
-static KNOWN: Known = Known {
+static KNOWN: PageQualifiers = PageQualifiers {
     qualifiers: &[Qualifier::State, Qualifier::Saga],
     words: None,
     state: "needs_attention",

@@ -11,7 +11,7 @@ use hapax::{
     },
 };
 
-use super::{Shown, Trouble, endpoint_trace, event_trace, unknown};
+use super::{Shown, ErrorPage, endpoint_trace, event_trace, unknown};
 use crate::{
     Console,
     fields::{path_of, url},
@@ -42,7 +42,7 @@ pub(crate) async fn show(State(console): State<Console>, page_request: PageReque
                 .await?
         }
         _ => {
-            return Err(Trouble::wrong(
+            return Err(ErrorPage::wrong(
                 "The parameter event or key is missing: it names the request.",
             ));
         }

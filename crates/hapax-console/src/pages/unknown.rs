@@ -11,9 +11,9 @@ use hapax::{
 };
 
 use super::{
-    ROWS, Shown, Trouble,
+    ROWS, Shown, ErrorPage,
     list::Listing,
-    query::{Known, ListQuery},
+    query::{PageQualifiers, ListQuery},
 };
 use crate::{
     Console,
@@ -35,7 +35,7 @@ const STATES: [(bool, &str); 2] = [(true, WAITING), (false, HELD)];
 const WAITING: &str = "waiting";
 const HELD: &str = "held";
 
-static KNOWN: Known = Known {
+static KNOWN: PageQualifiers = PageQualifiers {
     qualifiers: &[
         Qualifier::Key,
         Qualifier::Operation,
@@ -105,7 +105,7 @@ pub(crate) async fn list(State(console): State<Console>, page_request: PageReque
 pub(crate) async fn show(State(console): State<Console>, page_request: PageRequest) -> Shown {
     let fields = &page_request.fields;
     let (Some(operation), Some(key)) = (fields.get("operation"), fields.get("key")) else {
-        return Err(Trouble::wrong(
+        return Err(ErrorPage::wrong(
             "The parameters operation and key are missing: they name the request.",
         ));
     };

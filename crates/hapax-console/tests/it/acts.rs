@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use hapax_testkit::{http::HttpAnswer, wait::eventually};
+use hapax_testkit::{http::HttpResponse, wait::eventually};
 
 use crate::scene::{OPERATOR, Scene, VIEWER, clock, field_of, form_of};
 
@@ -253,7 +253,7 @@ async fn what_has_changed_since_its_page_was_opened_is_left_alone() {
     let key = "/console/act?act=purge-key&tenant=acme&operation=POST+%2Forders&key=key-of-acme";
     let saga = "/console/act?act=decide&saga=saga-1&decision=close";
     let dead = "/console/act?act=discard-dead&dest=mail&q=";
-    let form = |page: &HttpAnswer| format!("{}&reason=a+test", form_of(page));
+    let form = |page: &HttpResponse| format!("{}&reason=a+test", form_of(page));
     let (of_key, of_saga, of_dead) = (ops.get(key).await, ops.get(saga).await, ops.get(dead).await);
     let change =
         "UPDATE hapax.idempotency_key SET on_expired = on_expired WHERE key = 'key-of-acme';
@@ -302,7 +302,7 @@ async fn what_is_asked_about_a_step_is_asked_about_the_way_it_is_on() {
             .text()
             .contains("as if step charge had happened, with its result")
     );
-    let form = |page: &HttpAnswer| format!("{}&reason=asked+them", form_of(page));
+    let form = |page: &HttpResponse| format!("{}&reason=asked+them", form_of(page));
     // Meanwhile another operator has found out that the step happened, and the outcome of its
     // compensation is unknown.
     let compensating =

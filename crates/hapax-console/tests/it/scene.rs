@@ -26,7 +26,7 @@ use hapax_console::{Console, Given, Role, Setting, Settings, Tokens, test_events
 use hapax_postgres::{Postgres, Schema};
 pub(crate) use hapax_testkit::clock::system_clock as clock;
 use hapax_testkit::{
-    http::{HttpAnswer, HttpClient},
+    http::{HttpResponse, HttpClient},
     postgres::Database,
 };
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -198,7 +198,7 @@ impl Scene {
         path: &str,
         headers: &[(&str, &str)],
         body: &str,
-    ) -> HttpAnswer {
+    ) -> HttpResponse {
         let body = body.to_owned();
         let url = self.url(path);
         let sent = self.http.send(method, &url, headers, body.into());
@@ -229,7 +229,7 @@ impl Scene {
 
 impl Browser<'_> {
     /// Requests a page.
-    pub(crate) async fn get(&self, path: &str) -> HttpAnswer {
+    pub(crate) async fn get(&self, path: &str) -> HttpResponse {
         let cookie = self.cookie.as_str();
         let headers = [("cookie", cookie)];
         let headers = if cookie.is_empty() { &[][..] } else { &headers };
@@ -244,7 +244,7 @@ impl Browser<'_> {
     }
 
     /// Sends a form as a browser does.
-    pub(crate) async fn post(&self, path: &str, form: &str) -> HttpAnswer {
+    pub(crate) async fn post(&self, path: &str, form: &str) -> HttpResponse {
         let origin = format!("http://{}", self.scene.address);
         self.post_from(path, form, Some(&origin)).await
     }
@@ -254,7 +254,7 @@ impl Browser<'_> {
         path: &str,
         form: &str,
         origin: Option<&str>,
-    ) -> HttpAnswer {
+    ) -> HttpResponse {
         let mut headers = vec![
             ("cookie", self.cookie.as_str()),
             ("content-type", "application/x-www-form-urlencoded"),
@@ -266,7 +266,7 @@ impl Browser<'_> {
     }
 
     /// Opens the form of an operation and confirms it with a reason.
-    pub(crate) async fn act(&self, ask: &str) -> HttpAnswer {
+    pub(crate) async fn act(&self, ask: &str) -> HttpResponse {
         let page = self.get(&format!("/console/act?{ask}")).await;
         assert_eq!(page.status, 200, "{ask}: {}", page.text());
         let asked: Vec<&str> = ask
@@ -293,25 +293,25 @@ impl Browser<'_> {
 }
 
 /// Returns the cookie of a response as a request header contains it.
-pub(crate) fn cookie_of(answer: &HttpAnswer) -> String {
+pub(crate) fn cookie_of(answer: &HttpResponse) -> String {
     let line = answer.header("set-cookie").expect("a cookie");
     line.split(';').next().unwrap_or_default().to_owned()
 }
 
 /// Returns the CSRF token of a page's forms.
-pub(crate) fn seal_of(answer: &HttpAnswer) -> String {
+pub(crate) fn seal_of(answer: &HttpResponse) -> String {
     field_of(answer, "seal")
 }
 
 /// Returns the value of a hidden field.
-pub(crate) fn field_of(answer: &HttpAnswer, name: &str) -> String {
+pub(crate) fn field_of(answer: &HttpResponse, name: &str) -> String {
     let fields = hidden(&answer.text());
     let found = fields.into_iter().find(|(known, _)| known == name);
     found.expect("a form with this field").1
 }
 
 /// Returns the hidden fields of an operation's form as a browser sends them.
-pub(crate) fn form_of(answer: &HttpAnswer) -> String {
+pub(crate) fn form_of(answer: &HttpResponse) -> String {
     let text = answer.text();
     let (_, form) = text.split_once("class=\"act\"").expect("a form");
     let (form, _) = form.split_once("</form>").expect("its end");

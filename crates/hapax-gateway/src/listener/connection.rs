@@ -56,7 +56,7 @@ const REST: Duration = Duration::from_millis(250);
 const CLOSE: Duration = Duration::from_secs(1);
 
 /// The body of a response. Its request is in flight until hyper has dropped it.
-type Held = Holding<InService>;
+type InServiceBody = Holding<InService>;
 
 /// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ fn service<K: Phases>(
     client: &Client<K>,
 ) -> impl Service<
     Request<Incoming>,
-    Response = Response<Held>,
+    Response = Response<InServiceBody>,
     Error = Infallible,
     Future: Send + 'static,
 > + Send
@@ -148,7 +148,7 @@ fn service<K: Phases>(
             if response.status() == StatusCode::SWITCHING_PROTOCOLS {
                 activity.upgraded();
             }
-            Ok::<_, Infallible>(response.map(|body| Held::new(body, in_service)))
+            Ok::<_, Infallible>(response.map(|body| InServiceBody::new(body, in_service)))
         }
     })
 }
@@ -163,7 +163,7 @@ async fn serve_http1<I, S>(
 ) -> Option<Checked<I>>
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Service<Request<Incoming>, Response = Response<Held>, Error = Infallible>,
+    S: Service<Request<Incoming>, Response = Response<InServiceBody>, Error = Infallible>,
 {
     let mut builder = http1::Builder::new();
     builder
@@ -201,7 +201,7 @@ where
 async fn serve_http2<I, S>(stream: Begun<Checked<I>>, service: S, stop: &mut watch::Receiver<bool>)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    S: Service<Request<Incoming>, Response = Response<Held>, Error = Infallible>,
+    S: Service<Request<Incoming>, Response = Response<InServiceBody>, Error = Infallible>,
     S::Future: Send + 'static,
 {
     let mut builder = http2::Builder::new(TokioExecutor::new());
@@ -334,7 +334,7 @@ mod tests {
         let (first, _) = First::read(&mut stream, known).await.unwrap();
         let shared = Arc::clone(activity);
         let echo = service_fn(move |request: Request<Incoming>| {
-            let held = Held::new(Body::new(request.into_body()), shared.begin());
+            let held = InServiceBody::new(Body::new(request.into_body()), shared.begin());
             async move { Ok::<_, Infallible>(Response::new(held)) }
         });
         serve_http1(Begun::new(first, stream), echo, activity, stop).await

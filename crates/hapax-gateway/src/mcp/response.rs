@@ -56,7 +56,7 @@ pub enum ResponseError {
 
 /// What a response contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum ResponseKind {
     /// A result. A tool that has failed returns one too.
     Result,
     /// An error, with its code if that is an integer.
@@ -68,7 +68,7 @@ pub enum Answer {
 ///
 /// # Errors
 /// Fails if it is not.
-pub fn check_response(body: &[u8], id: &RequestId) -> Result<Answer, ResponseError> {
+pub fn check_response(body: &[u8], id: &RequestId) -> Result<ResponseKind, ResponseError> {
     if is_too_deep(body) {
         return Err(ResponseError::Malformed);
     }
@@ -78,8 +78,8 @@ pub fn check_response(body: &[u8], id: &RequestId) -> Result<Answer, ResponseErr
         return Err(ResponseError::AnotherId);
     }
     Ok(match response.get("error") {
-        None => Answer::Result,
-        Some(error) => Answer::Error(code_of(error)),
+        None => ResponseKind::Result,
+        Some(error) => ResponseKind::Error(code_of(error)),
     })
 }
 
@@ -211,7 +211,7 @@ mod tests {
         assert!(!answers("1", "\"1\"") && !answers("\"1\"", "1"));
         assert!(!answers("1", "2") && !answers("1", "null") && !answers("\"\"", "null"));
         let body = br#"{"jsonrpc":"2.0","id":2,"result":{}}"#;
-        assert_eq!(check_response(body, &id("2")), Ok(Answer::Result));
+        assert_eq!(check_response(body, &id("2")), Ok(ResponseKind::Result));
         for (error, code) in [
             (r#"{"code":-32602,"message":"x"}"#, Some(-32602)),
             (r#"{"code":1.5}"#, None),
@@ -220,7 +220,7 @@ mod tests {
         ] {
             let body = format!(r#"{{"id":2,"error":{error}}}"#);
             let answer = check_response(body.as_bytes(), &id("2"));
-            assert_eq!(answer, Ok(Answer::Error(code)), "{error}");
+            assert_eq!(answer, Ok(ResponseKind::Error(code)), "{error}");
         }
         assert_eq!(
             check_response(body, &id("1")),

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 
 use super::{
     Target, key,
-    look_up::Found,
+    look_up::LookUpResult,
     mcp::{self, Call, Outcome},
     response::{Complete, Incomplete, keep_in_progress, not_sent, released},
     sightings::Attempt,
@@ -176,19 +176,19 @@ impl<T: Transaction> Exchange<T> {
         let is_settled = known.is_some_and(|known| look_up.is_settled(known));
         let found = look_up.ask(&target.upstream, &keys, &target.settings).await;
         let is_known = match found {
-            Found::Happened(_) => true,
-            Found::NotHappened => is_settled,
-            Found::Unknown => false,
+            LookUpResult::Happened(_) => true,
+            LookUpResult::NotHappened => is_settled,
+            LookUpResult::Unknown => false,
         };
         if let Some(attempt) = attempt.filter(|_| is_known) {
             look_up.forget(&attempt);
         }
         match found {
-            Found::Happened(complete) => {
+            LookUpResult::Happened(complete) => {
                 metrics::resumed(&target.route, "happened");
                 complete.stored()
             }
-            Found::NotHappened if is_settled => {
+            LookUpResult::NotHappened if is_settled => {
                 metrics::resumed(&target.route, "not_happened");
                 if is_unattended {
                     // Only the client has the credentials for the service.
@@ -201,7 +201,7 @@ impl<T: Transaction> Exchange<T> {
                 .send()
                 .await
             }
-            Found::NotHappened | Found::Unknown => {
+            LookUpResult::NotHappened | LookUpResult::Unknown => {
                 metrics::resumed(&target.route, "unknown");
                 let detail = "it is not known yet whether the service has executed the first request \
                               with this key; a retry asks again";

@@ -36,7 +36,7 @@ pub(crate) struct LookUpError {
 }
 
 /// The result of a look-up.
-pub(super) enum Found {
+pub(super) enum LookUpResult {
     /// The request was executed, and this is its response.
     Happened(Complete),
     /// The request was not executed.
@@ -81,14 +81,14 @@ impl LookUp {
         upstream: &Upstream,
         keys: &[String],
         route: &config::Route,
-    ) -> Found {
+    ) -> LookUpResult {
         let deadline = Instant::now() + self.settings.timeout.0;
-        let mut found = Found::NotHappened;
+        let mut found = LookUpResult::NotHappened;
         for key in keys {
             match self.ask_one(upstream, key, route, deadline).await {
-                Found::NotHappened => {}
-                Found::Unknown => found = Found::Unknown,
-                happened @ Found::Happened(_) => return happened,
+                LookUpResult::NotHappened => {}
+                LookUpResult::Unknown => found = LookUpResult::Unknown,
+                happened @ LookUpResult::Happened(_) => return happened,
             }
         }
         found
@@ -100,26 +100,26 @@ impl LookUp {
         key: &str,
         route: &config::Route,
         deadline: Instant,
-    ) -> Found {
+    ) -> LookUpResult {
         let Some(request) = self.request(upstream, key) else {
-            return Found::Unknown;
+            return LookUpResult::Unknown;
         };
         let Ok(slot) = upstream.slot(None) else {
-            return Found::Unknown;
+            return LookUpResult::Unknown;
         };
         let (response, _in_flight) = match upstream.send(request, slot, deadline, &|| true).await {
             Ok(sent) => sent,
             Err(error) => {
                 tracing::debug!(%error, "a look-up has failed");
-                return Found::Unknown;
+                return LookUpResult::Unknown;
             }
         };
         let status = response.status().as_u16();
         if self.settings.not_happened.contains(&status) {
-            return Found::NotHappened;
+            return LookUpResult::NotHappened;
         }
         if !self.settings.happened.contains(&status) {
-            return Found::Unknown;
+            return LookUpResult::Unknown;
         }
         match complete(response, route, deadline).await {
             Ok(mut complete) => {
@@ -127,9 +127,9 @@ impl LookUp {
                 if let Some(Ok(status)) = status {
                     complete.parts.status = status;
                 }
-                Found::Happened(complete)
+                LookUpResult::Happened(complete)
             }
-            Err(_) => Found::Unknown,
+            Err(_) => LookUpResult::Unknown,
         }
     }
 

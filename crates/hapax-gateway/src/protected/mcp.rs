@@ -19,7 +19,7 @@ use super::response::{Complete, Incomplete, complete, next_chunk};
 use crate::{
     config,
     headers::remove_hop_by_hop,
-    mcp::{Answer, OnError, RequestId, StreamCollector, StreamError, StreamState, check_response},
+    mcp::{ResponseKind, OnError, RequestId, StreamCollector, StreamError, StreamState, check_response},
     unknown::Reason,
 };
 
@@ -90,8 +90,8 @@ impl Outcome {
         })
     }
 
-    fn of_answer(answer: Answer, settings: &config::Route) -> Self {
-        let Answer::Error(code) = answer else {
+    fn of_response(answer: ResponseKind, settings: &config::Route) -> Self {
+        let ResponseKind::Error(code) = answer else {
             return Self::Answered;
         };
         let is_nothing = code.is_some_and(|code| settings.mcp.nothing_happened.contains(&code));
@@ -182,7 +182,7 @@ fn checked(
 ) -> Result<Complete, Incomplete> {
     let status = complete.status();
     let outcome = match check_response(&complete.body, &call.id) {
-        Ok(answer) if !is_failure(status) => Outcome::of_answer(answer, settings),
+        Ok(answer) if !is_failure(status) => Outcome::of_response(answer, settings),
         _ if status.is_success() => {
             return Err(Incomplete {
                 reason: Reason::Protocol,

@@ -30,7 +30,7 @@ use hyper::{
 };
 use hyper_util::rt::TokioTimer;
 use tokio::{
-    sync::{Mutex as Turn, Notify},
+    sync::{Mutex as AsyncMutex, Notify},
     time::Instant,
 };
 
@@ -43,7 +43,7 @@ const PING: Duration = Duration::from_secs(20);
 
 /// The connections to an instance.
 #[derive(Default)]
-pub(super) struct Pool(Turn<Vec<Shared>>);
+pub(super) struct Pool(AsyncMutex<Vec<Shared>>);
 
 /// A connection that several requests use at the same time.
 pub(super) struct Shared {

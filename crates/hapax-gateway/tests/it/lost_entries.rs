@@ -5,7 +5,7 @@ use std::time::Duration;
 use hapax_gateway::listener;
 use hapax_runtime::config::Span;
 use hapax_testkit::{
-    http::{HttpAnswer, HttpClient},
+    http::{HttpResponse, HttpClient},
     postgres::Database,
     proxy::{Deed, Moment, Proxy},
     wait::eventually,
@@ -89,7 +89,7 @@ impl Node {
         }
     }
 
-    async fn post(&self, key: &str) -> HttpAnswer {
+    async fn post(&self, key: &str) -> HttpResponse {
         let key = [("idempotency-key", key)];
         self.client.post(&self.url, &key, "{}").await.unwrap()
     }

@@ -7,7 +7,7 @@ use hapax_gateway::{
     tenant::TenantSettings,
 };
 use hapax_runtime::config::Span;
-use hapax_testkit::{clock::system_clock, http::HttpAnswer};
+use hapax_testkit::{clock::system_clock, http::HttpResponse};
 
 use crate::{
     stage::{Stage, check_problem, settings},
@@ -72,7 +72,7 @@ fn limited(upstream: &Upstream) -> Settings {
     settings
 }
 
-async fn post(stage: &Stage, tenant: &str, key: Option<&str>, body: &str) -> HttpAnswer {
+async fn post(stage: &Stage, tenant: &str, key: Option<&str>, body: &str) -> HttpResponse {
     let url = format!("{}/orders", stage.url);
     let mut headers = vec![("x-tenant", tenant), ("content-type", "application/json")];
     headers.extend(key.map(|key| ("idempotency-key", key)));

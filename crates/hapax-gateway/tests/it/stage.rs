@@ -13,7 +13,7 @@ use hapax_runtime::config::Span;
 use hapax_sqlite::Sqlite;
 use hapax_testkit::{
     clock::{seeded_random, system_clock},
-    http::{HttpAnswer, HttpClient},
+    http::{HttpResponse, HttpClient},
 };
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::watch};
@@ -80,7 +80,7 @@ impl Stage {
     }
 
     /// Sends a POST with a key.
-    pub(crate) async fn post(&self, path: &str, key: &str, body: &str) -> HttpAnswer {
+    pub(crate) async fn post(&self, path: &str, key: &str, body: &str) -> HttpResponse {
         let url = format!("{}{path}", self.url);
         let headers = [
             ("idempotency-key", key),
@@ -135,7 +135,7 @@ pub(crate) fn settings(instances: &[&str]) -> Settings {
 
 /// Checks that a response is a problem with this code, and returns its detail.
 #[track_caller]
-pub(crate) fn check_problem(answer: &HttpAnswer, status: u16, code: &str) -> String {
+pub(crate) fn check_problem(answer: &HttpResponse, status: u16, code: &str) -> String {
     let problem = answer
         .json()
         .unwrap_or_else(|_| panic!("no problem: {answer:?}"));

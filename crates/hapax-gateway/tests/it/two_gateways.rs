@@ -2,7 +2,7 @@
 
 use hapax_gateway::listener;
 use hapax_testkit::{
-    http::{HttpAnswer, HttpClient},
+    http::{HttpResponse, HttpClient},
     postgres::Database,
 };
 use tokio::sync::watch;
@@ -65,7 +65,7 @@ impl Pair {
         }
     }
 
-    async fn post(&self, gateway: usize, key: &str) -> HttpAnswer {
+    async fn post(&self, gateway: usize, key: &str) -> HttpResponse {
         let key = [("idempotency-key", key)];
         let url = &self.urls[gateway];
         self.client.post(url, &key, "{}").await.unwrap()

@@ -32,7 +32,7 @@ use crate::{
 };
 use canonical::{JsonError, Numbers};
 use file::{BodyFile, CHUNK};
-use room::Place;
+use room::FileReservation;
 pub(crate) use room::Room;
 
 /// The SHA-256 of a body in the form that is part of the fingerprint.
@@ -49,7 +49,7 @@ pub(crate) enum Kept {
 
 /// The reservation of disk space for a file, released after the last read.
 #[derive(Clone, Debug)]
-pub(crate) struct OnDisk(#[expect(dead_code, reason = "it is held")] Arc<Place>);
+pub(crate) struct OnDisk(#[expect(dead_code, reason = "it is held")] Arc<FileReservation>);
 
 /// The limits of a body.
 #[derive(Clone, Copy, Debug)]
@@ -90,9 +90,9 @@ pub(crate) async fn read(
         bytes => bytes,
     };
     let (mut length, mut hash) = (0_u64, Sha256::new());
-    let mut held = Held {
+    let mut held = PartialBody {
         announced: usize::try_from(announced).unwrap_or(usize::MAX).min(memory),
-        ..Held::default()
+        ..PartialBody::default()
     };
     while let Some(frame) = body.frame().await {
         let Ok(chunk) = frame.map_err(incomplete)?.into_data() else {
@@ -189,16 +189,16 @@ impl Kept {
 /// A body while it is read. A single chunk is kept as it is; several chunks are copied together,
 /// because a chunk keeps its whole read buffer alive, even for a single byte.
 #[derive(Default)]
-struct Held {
+struct PartialBody {
     /// The number of bytes expected in memory.
     announced: usize,
     first: Bytes,
     joined: Vec<u8>,
     file: Option<File>,
-    place: Place,
+    place: FileReservation,
 }
 
-impl Held {
+impl PartialBody {
     /// Keeps a chunk in memory. Returns false if the body is or becomes too long for that.
     fn push_in_memory(&mut self, chunk: &Bytes, memory: usize) -> bool {
         let length = self.first.len() + self.joined.len();

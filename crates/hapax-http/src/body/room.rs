@@ -52,12 +52,12 @@ fn sorters() -> usize {
 
 /// The reservation of one file.
 #[derive(Debug, Default)]
-pub(super) struct Place {
+pub(super) struct FileReservation {
     reserved: Option<OwnedSemaphorePermit>,
     units: u32,
 }
 
-impl Place {
+impl FileReservation {
     /// Extends the reservation to at least this length. Waits a short time if other bodies use the
     /// space.
     ///

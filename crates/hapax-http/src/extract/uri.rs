@@ -35,7 +35,7 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T>
                 Err(Problem::internal(rejection))
             }
             Err(_) if parts.uri.path().contains('%') => {
-                Err(Problem::new(REQUEST_INVALID).detail("the path is not valid"))
+                Err(Problem::new(REQUEST_INVALID).detail("the path is not valid: expected escapes of UTF-8"))
             }
             Err(_) => Err(Problem::not_found()),
         }

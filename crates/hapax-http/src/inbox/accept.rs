@@ -47,14 +47,14 @@ pub(super) async fn accept<K: Keys>(
 }
 
 /// The outcome of a message, and the response to its sender.
-pub(super) type Ended = (&'static str, Response);
+pub(super) type ProcessedMessage = (&'static str, Response);
 
 async fn process<K: Keys>(
     inbox: &Inbox<K>,
     message: &Message,
     context: Headers,
     mut run: Run,
-) -> Ended {
+) -> ProcessedMessage {
     if inbox.accepts_at_commit {
         match Box::pin(at_commit(inbox, message, context.clone(), run)).await {
             Ok(ended) => return ended,
@@ -80,7 +80,7 @@ async fn process<K: Keys>(
     }
 }
 
-fn taken_before(acceptance: Acceptance, id: &RequestId) -> Ended {
+fn taken_before(acceptance: Acceptance, id: &RequestId) -> ProcessedMessage {
     if acceptance == Acceptance::Mismatch {
         let problem = Problem::new(INBOX_MISMATCH)
             .detail("this source has sent this webhook-id before with a different payload");
@@ -102,7 +102,7 @@ async fn open<K: Keys>(
 }
 
 /// Runs the handler. The message counts as accepted only after its effect is committed.
-async fn first<T: Transaction>(tx: T, run: Run) -> Ended {
+async fn first<T: Transaction>(tx: T, run: Run) -> ProcessedMessage {
     let id = run.id.clone();
     let (tx, finished) = finish(tx, run).await;
     let Some(tx) = tx else {

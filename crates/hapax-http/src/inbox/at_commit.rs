@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{
     Inbox,
-    accept::{Ended, STORE_ERROR, finish, not_taken, note, takes, unaccepted},
+    accept::{ProcessedMessage, STORE_ERROR, finish, not_taken, note, takes, unaccepted},
 };
 use crate::{
     problem::{self, Finality, Problem, TIMEOUT},
@@ -29,7 +29,7 @@ pub(super) async fn at_commit<K: Keys>(
     message: &Message,
     context: Headers,
     mut run: Run,
-) -> Result<Ended, Run> {
+) -> Result<ProcessedMessage, Run> {
     let (id, end) = (run.id.clone(), run.end);
     let ended = |outcome, problem: &Problem| (outcome, problem::write_out(problem, &id));
     let opened = inbox.store.accept_at_commit(None, context, message);

@@ -126,7 +126,7 @@ async fn take<K: Keys>(inbox: Arc<Inbox<K>>, inner: Inner, request: Request) -> 
         &place,
     );
     let mut context = Headers::from([("correlation_id".to_owned(), id.as_str().to_owned())]);
-    trace::carry(&mut context, &parts, Some(&place));
+    trace::write_context(&mut context, &parts, Some(&place));
     let run = Run {
         inner,
         parts,

@@ -11,7 +11,7 @@ use std::{
 
 use axum::{extract::Request, response::Response};
 use futures_util::{FutureExt as _, TryFutureExt as _};
-use hapax::{store::Keys, trace::Place};
+use hapax::{store::Keys, trace::TracePosition};
 use tower_layer::Layer;
 use tower_service::Service;
 use tracing::Instrument;
@@ -70,7 +70,7 @@ impl<K: Keys> Service<Request> for Protected<K> {
             parts.extensions.insert(place);
             place
         } else {
-            Place::default()
+            TracePosition::default()
         };
         let span = trace::request_span(operation.name.as_str(), &parts, &place);
         let inner = self.inner.clone();

@@ -21,7 +21,7 @@ use hapax::{
     store::{StoreError, Transaction},
 };
 use tokio::{
-    sync::{Mutex as Turn, Notify},
+    sync::{Mutex as AsyncMutex, Notify},
     task::JoinHandle,
     time::{Instant, sleep},
 };
@@ -39,9 +39,9 @@ pub(crate) struct Owner<T> {
     context: Headers,
     reached: Mutex<Reached<T>>,
     /// Held during a commit.
-    committing: Arc<Turn<()>>,
+    committing: Arc<AsyncMutex<()>>,
     /// Held during a renewal.
-    renewal: Turn<()>,
+    renewal: AsyncMutex<()>,
     over: AtomicBool,
     fenced: AtomicBool,
     fence: Notify,
@@ -61,11 +61,11 @@ struct Reached<T> {
 
 /// The state of the last phase.
 pub(crate) enum Last<T> {
-    /// Not opened.
+    /// The last phase was not opened.
     None,
-    /// Open until the response is known.
+    /// The transaction is open until the response is known.
     Open(T),
-    /// Still held by the handler.
+    /// The handler still holds the transaction.
     Kept,
 }
 
@@ -88,7 +88,7 @@ impl<T: Transaction> Owner<T> {
             }),
             owned,
             committing: Arc::default(),
-            renewal: Turn::default(),
+            renewal: AsyncMutex::default(),
             over: AtomicBool::new(false),
             fenced: AtomicBool::new(false),
             fence: Notify::new(),

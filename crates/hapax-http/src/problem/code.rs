@@ -191,8 +191,8 @@ pub const STATEMENT: Code = Code::new(
 /// the layer ends. The same request would fail again, and may have been executed.
 pub const MISUSE: Code = Code::new("INTERNAL", 500, "The service failed");
 /// The handler's response is too large to be stored. Nothing was changed.
-pub const ANSWER_TOO_LARGE: Code = Code::new(
-    "TRANSIENT.answer_too_large",
+pub const RESPONSE_TOO_LARGE: Code = Code::new(
+    "TRANSIENT.response_too_large",
     500,
     "The response is too large to be stored",
 );

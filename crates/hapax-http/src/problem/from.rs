@@ -44,7 +44,7 @@ impl From<StoreError> for Problem {
 }
 
 impl Problem {
-    /// The same problem for a phased request: its key stays in progress, and a retry continues.
+    /// Converts the problem for a phased request: its key stays in progress, and a retry continues.
     pub(crate) fn unfinished(self) -> Self {
         if self.code() != STATEMENT {
             return self;

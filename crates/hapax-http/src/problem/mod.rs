@@ -197,7 +197,7 @@ fn whole_seconds(wait: Duration) -> u64 {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        render::carry(self)
+        render::with_problem(self)
     }
 }
 

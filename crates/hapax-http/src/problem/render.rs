@@ -63,11 +63,11 @@ pub(crate) struct InPhases;
 /// it marks a run with an optimistic claim, or one whose message is accepted at its commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Finality {
-    /// It is, and it is logged as a failure.
+    /// The failure is the outcome, and is logged.
     #[default]
     Final,
-    /// It is not: the request claims its key or accepts its message, and then replays a response or
-    /// runs again.
+    /// The failure is not the outcome: the request claims its key or accepts its message, and then
+    /// replays a response or runs again.
     Provisional,
 }
 
@@ -105,7 +105,7 @@ pub(super) struct Document {
 }
 
 /// A response that carries `problem`. The body is already written, in case no layer follows.
-pub(super) fn carry(problem: Problem) -> Response {
+pub(super) fn with_problem(problem: Problem) -> Response {
     let mut response = bare(&problem, None);
     let carried = Carried(Arc::new(Mutex::new(Some(problem))));
     response.extensions_mut().insert(carried);
@@ -125,7 +125,7 @@ pub(crate) fn write_out(problem: &Problem, id: &RequestId) -> Response {
     write_out_as(problem, id, Finality::Final)
 }
 
-/// The same, for a run that may be provisional.
+/// Writes a problem as the response of a run that may be provisional.
 pub(crate) fn write_out_as(problem: &Problem, id: &RequestId, finality: Finality) -> Response {
     log(problem, id, finality);
     bare(problem, Some(id.as_str()))

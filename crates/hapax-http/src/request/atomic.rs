@@ -224,7 +224,7 @@ async fn without_the_key<K: Keys>(
     let is_taken = matches!(error, StoreError::Corrupt { .. });
     let is_open = context.fails_open() && !is_taken;
     // The key may have been purged since, but running without a key would be worse.
-    if is_open && let Some(status) = guard.remembered() {
+    if is_open && let Some(status) = guard.cached_response() {
         return guard.respond(&status);
     }
     if guard.has_started() {

@@ -178,7 +178,7 @@ impl<K: Keys> ClaimGuard<K> {
 
     /// Returns the outcome from the replay cache, even if the key may have been purged: the
     /// alternative is to run the request without its key.
-    pub(super) fn remembered(&self) -> Option<KeyStatus> {
+    pub(super) fn cached_response(&self) -> Option<KeyStatus> {
         let scope = ScopeRef::of(&self.claim.scope);
         let stored = self.operation.idempotency.in_memory(&scope)?;
         let status = if stored.fingerprint == self.claim.fingerprint {

@@ -18,7 +18,7 @@ pub(super) const REFUSED: &str = "refused";
 /// The state of a key that is not stored.
 pub(super) const FREE: &str = "free";
 
-/// What the line says that is known when the request arrives.
+/// The part of a request's log line that is known when the request arrives.
 #[derive(Clone)]
 pub(super) struct RequestLine {
     arrived: Instant,
@@ -59,7 +59,7 @@ impl RequestLine {
     }
 }
 
-/// Says which request a line is about.
+/// Starts a log line with the key, the tenant and the id of a request.
 pub(super) fn of<'a>(scope: &'a Scope, id: &'a RequestId) -> Line<'a> {
     Line {
         key: Some(scope.key.as_str()),

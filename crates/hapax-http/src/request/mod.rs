@@ -222,7 +222,7 @@ impl<K: Keys> RequestContext<K> {
     /// Returns the headers of this request's events.
     fn context(&self) -> Headers {
         let mut context = Headers::new();
-        trace::carry(&mut context, &self.parts, self.parts.extensions.get());
+        trace::write_context(&mut context, &self.parts, self.parts.extensions.get());
         // An invalid header of the client must not make the events of its request invalid.
         let sent = line::correlation_id(&self.parts).and_then(|sent| sent.to_str().ok());
         let correlation_id = sent.unwrap_or(self.id.as_str()).to_owned();
@@ -317,7 +317,7 @@ async fn cached<K: Keys>(
         operation: &operation.name,
         key,
     };
-    let stored = operation.idempotency.remembered(&scope).await?;
+    let stored = operation.idempotency.cached_response(&scope).await?;
     (stored.fingerprint == parsed.fingerprint).then_some(stored)
 }
 

@@ -216,7 +216,7 @@ async fn finish<K: Keys>(
     };
     let effect = match verdict(&finished, owner, guard.operation.policy.profile) {
         _ if owner.is_fenced() => None,
-        Verdict::Store(effect) => Some(effect),
+        KeyDisposition::Store(effect) => Some(effect),
         verdict => {
             roll_back(last).await;
             owner.renewed().await;
@@ -277,9 +277,9 @@ fn is_transient(error: &StoreError) -> bool {
     )
 }
 
-/// What happens to the key after the handler has responded.
+/// Disposition of a phased key after its handler has responded.
 #[derive(Clone, Copy)]
-enum Verdict {
+enum KeyDisposition {
     Store(Effect),
     Release,
     GiveBack,
@@ -290,9 +290,9 @@ enum Verdict {
 /// A client error releases a key that has had no effect yet. A failure leaves the key in progress,
 /// unless the handler has declared that nothing happened. A handler that does not know the outcome
 /// keeps the key in progress.
-fn verdict<T: Transaction>(finished: &Finished, owner: &Owner<T>, profile: Profile) -> Verdict {
+fn verdict<T: Transaction>(finished: &Finished, owner: &Owner<T>, profile: Profile) -> KeyDisposition {
     if finished.keeps_in_progress() {
-        return Verdict::GiveBack;
+        return KeyDisposition::GiveBack;
     }
     let is_mistake = finished.status().is_client_error();
     match finished.verdict(OnFailure::Release, Profile::default()) {
@@ -302,25 +302,25 @@ fn verdict<T: Transaction>(finished: &Finished, owner: &Owner<T>, profile: Profi
                 && owner.is_untouched()
                 && !finished.is_overruled() =>
         {
-            Verdict::Release
+            KeyDisposition::Release
         }
-        Disposition::WithEffect => Verdict::Store(Effect::Keep),
-        Disposition::EffectFree => Verdict::Store(Effect::Drop),
-        Disposition::Release if finished.is_overruled() => Verdict::Release,
-        Disposition::Release if owner.came_to_nothing() => Verdict::Release,
-        Disposition::Release if is_mistake && owner.is_untouched() => Verdict::Release,
-        Disposition::Release => Verdict::GiveBack,
+        Disposition::WithEffect => KeyDisposition::Store(Effect::Keep),
+        Disposition::EffectFree => KeyDisposition::Store(Effect::Drop),
+        Disposition::Release if finished.is_overruled() => KeyDisposition::Release,
+        Disposition::Release if owner.came_to_nothing() => KeyDisposition::Release,
+        Disposition::Release if is_mistake && owner.is_untouched() => KeyDisposition::Release,
+        Disposition::Release => KeyDisposition::GiveBack,
     }
 }
 
 async fn let_go<K: Keys>(
     mut guard: ClaimGuard<K>,
     owner: &Owner<K::Tx>,
-    verdict: Verdict,
+    verdict: KeyDisposition,
     finished: Finished,
     deadline: Option<Instant>,
 ) -> Response {
-    if let Verdict::Release = verdict {
+    if let KeyDisposition::Release = verdict {
         if let Err(error) = owner.release().await {
             tracing::warn!(error = error.error_chain(), "cannot release a key");
         }

@@ -22,7 +22,7 @@ use crate::{
     body::Kept,
     header::OWN_HEADERS,
     passed_on::KeepInProgress,
-    problem::{self, ANSWER_TOO_LARGE, Finality, IfStored, Problem, TIMEOUT},
+    problem::{self, RESPONSE_TOO_LARGE, Finality, IfStored, Problem, TIMEOUT},
     profile::Profile,
     request_id::RequestId,
     stored,
@@ -228,7 +228,7 @@ impl Finished {
 async fn collect(body: Body) -> Result<Bytes, Problem> {
     match Limited::new(body, RESPONSE_BYTES_MAX).collect().await {
         Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Problem::new(ANSWER_TOO_LARGE)
+        Err(error) if error.is::<LengthLimitError>() => Err(Problem::new(RESPONSE_TOO_LARGE)
             .detail(format!(
                 "a stored response has at most {RESPONSE_BYTES_MAX} bytes; nothing was changed"
             ))

@@ -163,7 +163,7 @@ fn bypassed(mut response: Response) -> Response {
     response
 }
 
-/// What is needed to end a request whose handler has run.
+/// End of a request whose handler has run: what its response and its log line need.
 struct Ending<K: Keys> {
     operation: Arc<ProtectedOperation<K>>,
     id: RequestId,

@@ -170,7 +170,7 @@ async fn a_body_that_breaks_off_is_refused() {
 async fn an_answer_too_large_to_be_stored_is_rolled_back_and_says_so() {
     let stage = Stage::new().await;
     let sent = stage.post("k", "{\"act\":\"large\"}").await;
-    sent.check_problem(500, "TRANSIENT.answer_too_large");
+    sent.check_problem(500, "TRANSIENT.response_too_large");
     assert_eq!((stage.effects().await, stage.events().await), (0, 0));
     assert_eq!(stage.post("k", "{}").await.idempotency(), Some("stored"));
 }

@@ -43,24 +43,24 @@ struct Parcel {
 
 /// How the nodes of a test claim their keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum ClaimKind {
     Regular,
     Pipelined,
     Optimistic,
 }
 
 impl Service {
-    async fn node(&self, way: Way) -> Router {
-        self.node_with(way, |_| {}).await
+    async fn node(&self, kind: ClaimKind) -> Router {
+        self.node_with(kind, |_| {}).await
     }
 
-    async fn node_with(&self, way: Way, set: impl FnOnce(&mut Settings)) -> Router {
+    async fn node_with(&self, kind: ClaimKind, set: impl FnOnce(&mut Settings)) -> Router {
         let store = self.store().await;
         let operation = Idempotency::new(store, settings(set)).operation("/parcels");
-        let route: MethodRouter<Runs> = match way {
-            Way::Regular => post(create).layer(operation),
-            Way::Pipelined => post(create).layer(operation.claim_pipelined()),
-            Way::Optimistic => post(operation.transaction(create)),
+        let route: MethodRouter<Runs> = match kind {
+            ClaimKind::Regular => post(create).layer(operation),
+            ClaimKind::Pipelined => post(create).layer(operation.claim_pipelined()),
+            ClaimKind::Optimistic => post(operation.transaction(create)),
         };
         router(route, &self.runs)
     }
@@ -149,13 +149,13 @@ fn request(key: &str, id: &str, act: &str) -> Request<Body> {
 #[tokio::test]
 async fn a_new_key_runs_once_and_every_retry_on_another_node_replays() {
     let service = service().await;
-    let first = ask(&service.node(Way::Optimistic).await, "k", "a", "").await;
+    let first = ask(&service.node(ClaimKind::Optimistic).await, "k", "a", "").await;
     check(&first, 201, Some("stored"));
     assert_eq!((service.runs(), service.stored().await), (1, [1, 1, 1]));
     // The handler fails on the row of the first execution, returns a refusal for it, or does not see
     // it.
-    for way in [Way::Optimistic, Way::Pipelined, Way::Regular] {
-        let again = ask(&service.node(way).await, "k", "a", "").await;
+    for kind in [ClaimKind::Optimistic, ClaimKind::Pipelined, ClaimKind::Regular] {
+        let again = ask(&service.node(kind).await, "k", "a", "").await;
         again.check_replays(&first);
     }
     assert_eq!(service.stored().await, [1, 1, 1]);
@@ -165,9 +165,9 @@ async fn a_new_key_runs_once_and_every_retry_on_another_node_replays() {
 async fn whatever_the_handler_makes_of_the_first_execution_its_response_is_replayed() {
     for act in ["map", "ignore"] {
         let service = service().await;
-        let first = ask(&service.node(Way::Optimistic).await, "k", "a", act).await;
+        let first = ask(&service.node(ClaimKind::Optimistic).await, "k", "a", act).await;
         check(&first, 201, Some("stored"));
-        let again = ask(&service.node(Way::Optimistic).await, "k", "a", act).await;
+        let again = ask(&service.node(ClaimKind::Optimistic).await, "k", "a", act).await;
         again.check_replays(&first);
         assert_eq!(service.stored().await, [1, 1, 1], "{act}");
     }
@@ -176,10 +176,10 @@ async fn whatever_the_handler_makes_of_the_first_execution_its_response_is_repla
 #[tokio::test]
 async fn another_payload_is_a_mismatch_and_leaves_nothing() {
     let service = service().await;
-    let first = ask(&service.node(Way::Optimistic).await, "k", "a", "").await;
+    let first = ask(&service.node(ClaimKind::Optimistic).await, "k", "a", "").await;
     check(&first, 201, Some("stored"));
     for act in ["", "refuse", "refuse at once", "reject", "fail"] {
-        let other = ask(&service.node(Way::Optimistic).await, "k", "b", act).await;
+        let other = ask(&service.node(ClaimKind::Optimistic).await, "k", "b", act).await;
         other.check_problem(409, "CONFLICT.idempotency.payload_mismatch");
     }
     assert_eq!(service.stored().await, [1, 1, 1]);
@@ -191,10 +191,10 @@ async fn a_refusal_is_stored_without_its_effect_and_runs_once() {
     for act in ["refuse", "refuse at once"] {
         let before = service.runs();
         let key = act.replace(' ', "-");
-        let first = ask(&service.node(Way::Optimistic).await, &key, "a", act).await;
+        let first = ask(&service.node(ClaimKind::Optimistic).await, &key, "a", act).await;
         check(&first, 409, Some("stored"));
         assert_eq!(service.runs(), before + 1, "{act}");
-        let again = ask(&service.node(Way::Regular).await, &key, "a", act).await;
+        let again = ask(&service.node(ClaimKind::Regular).await, &key, "a", act).await;
         again.check_replays(&first);
     }
     assert_eq!(service.stored().await, [0, 0, 2]);
@@ -204,7 +204,7 @@ async fn a_refusal_is_stored_without_its_effect_and_runs_once() {
 #[tokio::test]
 async fn a_response_that_is_not_stored_comes_from_a_run_that_has_claimed_the_key() {
     let service = service().await;
-    let node = service.node(Way::Optimistic).await;
+    let node = service.node(ClaimKind::Optimistic).await;
     for (act, status) in [("reject", 400), ("fail", 500), ("panic", 500)] {
         let before = service.runs();
         check(&ask(&node, "k", "a", act).await, status, None);
@@ -219,8 +219,8 @@ async fn a_response_that_is_not_stored_comes_from_a_run_that_has_claimed_the_key
 #[tokio::test]
 async fn a_handler_that_would_end_its_transaction_is_a_final_error_and_commits_nothing() {
     let service = service().await;
-    for way in [Way::Regular, Way::Pipelined, Way::Optimistic] {
-        let node = service.node(way).await;
+    for kind in [ClaimKind::Regular, ClaimKind::Pipelined, ClaimKind::Optimistic] {
+        let node = service.node(kind).await;
         for act in [
             "run: COMMIT",
             "run: ROLLBACK",
@@ -231,16 +231,16 @@ async fn a_handler_that_would_end_its_transaction_is_a_final_error_and_commits_n
             refused.check_problem(500, "INTERNAL.statement");
             assert_eq!(refused.json()["retryable"], false);
             assert_eq!(refused.idempotency(), None);
-            assert_eq!(service.stored().await, [0, 0, 0], "{way:?}, {act}");
+            assert_eq!(service.stored().await, [0, 0, 0], "{kind:?}, {act}");
         }
     }
     let savepoints = "run: SAVEPOINT s, INSERT INTO parcel VALUES ('b'), ROLLBACK TO s, RELEASE s";
-    for (number, way) in [Way::Regular, Way::Pipelined, Way::Optimistic]
+    for (number, kind) in [ClaimKind::Regular, ClaimKind::Pipelined, ClaimKind::Optimistic]
         .into_iter()
         .enumerate()
     {
         let id = number.to_string();
-        let stored = ask(&service.node(way).await, &id, &id, savepoints).await;
+        let stored = ask(&service.node(kind).await, &id, &id, savepoints).await;
         check(&stored, 201, Some("stored"));
     }
     assert_eq!(service.stored().await, [3, 3, 3]);
@@ -251,7 +251,7 @@ fn a_handler_that_would_end_its_transaction_is_logged_once_with_its_statement() 
     log::listen();
     let run = async {
         let service = service().await;
-        let node = service.node(Way::Optimistic).await;
+        let node = service.node(ClaimKind::Optimistic).await;
         drop(log::take());
         ask(&node, "k", "a", "run: COMMIT").await;
     };
@@ -307,7 +307,7 @@ async fn the_second_run_receives_the_whole_body() {
 async fn a_failure_is_stored_where_that_is_asked() {
     let service = service().await;
     let store = |settings: &mut Settings| settings.on_failure = OnFailure::Store;
-    let node = service.node_with(Way::Optimistic, store).await;
+    let node = service.node_with(ClaimKind::Optimistic, store).await;
     let first = ask(&node, "k", "a", "fail").await;
     check(&first, 500, Some("stored"));
     ask(&node, "k", "a", "fail").await.check_replays(&first);
@@ -317,7 +317,7 @@ async fn a_failure_is_stored_where_that_is_asked() {
 #[tokio::test]
 async fn a_request_that_is_probably_a_duplicate_claims_its_key_first() {
     let service = service().await;
-    let node = service.node(Way::Optimistic).await;
+    let node = service.node(ClaimKind::Optimistic).await;
     let attempt = async |number: &'static str, act: &str| {
         let mut request = request("k", "a", act);
         let number = HeaderValue::from_static(number);
@@ -339,7 +339,7 @@ async fn a_request_that_is_probably_a_duplicate_claims_its_key_first() {
 async fn a_key_that_may_expire_during_a_run_is_claimed_with_the_first_statement() {
     let service = service().await;
     let brief = |settings: &mut Settings| settings.retention = settings.handler_max;
-    let node = service.node_with(Way::Optimistic, brief).await;
+    let node = service.node_with(ClaimKind::Optimistic, brief).await;
     check(&ask(&node, "k", "a", "reject").await, 400, None);
     assert_eq!(service.runs(), 1);
     check(&ask(&node, "k", "a", "").await, 201, Some("stored"));
@@ -350,7 +350,7 @@ async fn a_key_that_may_expire_during_a_run_is_claimed_with_the_first_statement(
 async fn a_service_that_fails_open_claims_before_the_handler_starts() {
     let service = service().await;
     let open = |settings: &mut Settings| settings.on_store_error = OnStoreError::Open;
-    let node = service.node_with(Way::Optimistic, open).await;
+    let node = service.node_with(ClaimKind::Optimistic, open).await;
     check(&ask(&node, "k", "a", "fail").await, 500, None);
     assert_eq!(service.runs(), 1);
     check(&ask(&node, "k", "a", "").await, 201, Some("stored"));
@@ -360,7 +360,7 @@ async fn a_service_that_fails_open_claims_before_the_handler_starts() {
 #[tokio::test]
 async fn a_passed_deadline_is_a_timeout_and_stores_nothing() {
     let service = service().await;
-    let node = service.node(Way::Optimistic).await;
+    let node = service.node(ClaimKind::Optimistic).await;
     let mut late = request("k", "a", "hang");
     let millis = HeaderValue::from_static("300");
     late.headers_mut().insert("x-request-timeout", millis);
@@ -376,19 +376,19 @@ async fn a_passed_deadline_is_a_timeout_and_stores_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn of_a_hundred_requests_on_four_nodes_one_has_an_effect_and_all_get_its_response() {
     for ways in [
-        [Way::Optimistic; 4],
+        [ClaimKind::Optimistic; 4],
         [
-            Way::Optimistic,
-            Way::Regular,
-            Way::Optimistic,
-            Way::Pipelined,
+            ClaimKind::Optimistic,
+            ClaimKind::Regular,
+            ClaimKind::Optimistic,
+            ClaimKind::Pipelined,
         ],
     ] {
         let service = service().await;
         let wait = |settings: &mut Settings| settings.wait = Duration::from_secs(30);
         let mut nodes = Vec::new();
-        for way in ways {
-            nodes.push(service.node_with(way, wait).await);
+        for kind in ways {
+            nodes.push(service.node_with(kind, wait).await);
         }
         let sent = (0..100).map(|number| {
             let node = nodes[number % nodes.len()].clone();
@@ -424,9 +424,9 @@ fn a_claim_that_loses_is_counted_and_is_no_failure() {
         let service = service().await;
         // Opening a store may log a warning, for instance if `fsync` is off in PostgreSQL.
         let nodes = [
-            service.node(Way::Optimistic).await,
-            service.node(Way::Optimistic).await,
-            service.node(Way::Optimistic).await,
+            service.node(ClaimKind::Optimistic).await,
+            service.node(ClaimKind::Optimistic).await,
+            service.node(ClaimKind::Optimistic).await,
         ];
         drop(log::take());
         ask(&nodes[0], "k", "a", "").await;
@@ -465,7 +465,7 @@ fn a_handler_that_fails_under_its_claim_is_logged_once() {
     log::listen();
     let run = async {
         let service = service().await;
-        let node = service.node(Way::Optimistic).await;
+        let node = service.node(ClaimKind::Optimistic).await;
         drop(log::take());
         ask(&node, "k", "a", "fail").await;
         assert_eq!(service.runs(), 2);

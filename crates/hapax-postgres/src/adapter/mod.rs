@@ -26,7 +26,7 @@ use hapax::{
     inbox::Acceptance,
     key::Tenant,
     limits::{RETENTION_MAX, WAIT},
-    outbox::{EventCheck, EventError, seal},
+    outbox::{EventCheck, EventError, build_event},
     store::{ClaimOutcome, StoreError},
 };
 
@@ -53,16 +53,16 @@ impl<'a> From<&'a Claim> for Origin<'a> {
     }
 }
 
-/// How long a claim holds the answer back for the same key's transaction elsewhere, in seconds.
+/// How long a claim waits for another transaction of the same key, in seconds.
 const WAIT_SECS: f64 = WAIT.as_secs_f64();
 
-/// How long the answer is to be remembered, in seconds.
+/// Retention of the response, in seconds.
 fn retention(claim: &Claim) -> f64 {
     claim.retention.min(RETENTION_MAX).as_secs_f64()
 }
 
 /// A row of `contract/claim`.
-struct Told {
+struct ClaimRow {
     outcome: String,
     status: Option<i32>,
     headers: Option<String>,
@@ -70,7 +70,7 @@ struct Told {
     fresh_for: Option<f64>,
 }
 
-impl Told {
+impl ClaimRow {
     fn read(self) -> Result<ClaimOutcome<()>, StoreError> {
         Ok(ClaimOutcome::Taken(match self.outcome.as_str() {
             "open" => return Ok(ClaimOutcome::Open(())),
@@ -80,7 +80,7 @@ impl Told {
             "replay" => {
                 let fresh_for = stands(self.fresh_for.unwrap_or_default());
                 let status = self.status.and_then(|it| u16::try_from(it).ok());
-                let status = status.ok_or_else(|| corrupt("stored answer: its status"))?;
+                let status = status.ok_or_else(|| corrupt("stored response: its status"))?;
                 let headers = pairs(self.headers.as_deref().unwrap_or("[]"))?;
                 let body = self.body.unwrap_or_default().into();
                 Taken::Replay {
@@ -101,7 +101,7 @@ fn stands(secs: f64) -> Duration {
     Duration::try_from_secs_f64(secs).unwrap_or_default()
 }
 
-/// An answer's headers as pairs; each byte of a value is one character of Latin-1.
+/// The headers of a response as pairs; each byte of a value is one character of Latin-1.
 fn headers(response: &StoredResponse) -> String {
     let text = |value: &Bytes| value.iter().copied().map(char::from).collect::<String>();
     let pairs = response
@@ -115,7 +115,7 @@ fn headers(response: &StoredResponse) -> String {
 /// Reads back what [`headers`] wrote.
 fn pairs(text: &str) -> Result<Vec<(String, Bytes)>, StoreError> {
     let pairs: Vec<(String, String)> = serde_json::from_str(text)
-        .map_err(|error| corrupt(format!("headers of a stored answer: {error}")))?;
+        .map_err(|error| corrupt(format!("headers of a stored response: {error}")))?;
     let bytes = |value: String| {
         let bytes = value.chars().map(|it| u8::try_from(u32::from(it)));
         bytes.collect::<Result<Vec<u8>, _>>().map(Bytes::from)
@@ -125,7 +125,7 @@ fn pairs(text: &str) -> Result<Vec<(String, Bytes)>, StoreError> {
         .map(|(name, value)| Ok((name, bytes(value)?)));
     pairs
         .collect::<Result<_, std::num::TryFromIntError>>()
-        .map_err(|_| corrupt("headers of a stored answer: they are not Latin-1"))
+        .map_err(|_| corrupt("headers of a stored response: they are not Latin-1"))
 }
 
 /// An event in the words of `contract/emit`.
@@ -149,7 +149,7 @@ impl Emission {
         let context = origin.context.unwrap_or(&none);
         // The database gives the event its id and its moment.
         let (at, random) = (Timestamp::from_millis(0), Random::new(|| 0));
-        let sealed = seal(event.clone(), origin.tenant, context, at, &random)?;
+        let sealed = build_event(event.clone(), origin.tenant, context, at, &random)?;
         if let Some(check) = origin.check {
             check.check(&sealed)?;
         }

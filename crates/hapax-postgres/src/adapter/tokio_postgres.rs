@@ -13,7 +13,7 @@ use hapax::{
 };
 use tokio_postgres::{Row, Transaction, types::Type};
 
-use super::{Emission, Origin, Told, WAIT_SECS, acceptance, event_id, headers, retention, stands};
+use super::{Emission, Origin, ClaimRow, WAIT_SECS, acceptance, event_id, headers, retention, stands};
 use crate::{idempotency::parts, query, value::Param};
 
 /// Sorts an error of a statement of your own as the errors of these functions are sorted: whether
@@ -44,7 +44,7 @@ pub async fn claim(
         &WAIT_SECS,
     ];
     let row = one(tx, query!("contract/claim"), &params).await?;
-    let result = Told {
+    let result = ClaimRow {
         outcome: row.try_get("outcome").map_err(store_error)?,
         status: row.try_get("status").map_err(store_error)?,
         headers: row.try_get("headers").map_err(store_error)?,
@@ -77,7 +77,7 @@ pub async fn complete(
     row.try_get(0).map(stands).map_err(store_error)
 }
 
-/// Lets the claimed key go without an answer; it is free when the transaction ends.
+/// Releases the claimed key without a response; it is free when the transaction ends.
 ///
 /// # Errors
 /// As [`complete`].

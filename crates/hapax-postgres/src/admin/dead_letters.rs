@@ -2,7 +2,7 @@
 
 use hapax::{
     admin::{self, Actor, AdminError, delivery_object},
-    outbox::Sealed,
+    outbox::BuiltEvent,
 };
 use tokio_postgres::Row;
 
@@ -10,7 +10,7 @@ use super::audited::AuditedTransaction;
 use crate::{delivery::settle::text, outbox, postgres::Postgres, query, value::Param};
 
 /// The edited event that is offered in place of a dead letter's event.
-pub(super) fn edited(store: &Postgres, row: &Row, patch: &str) -> Result<Sealed, AdminError> {
+pub(super) fn edited(store: &Postgres, row: &Row, patch: &str) -> Result<BuiltEvent, AdminError> {
     let event = outbox::event(row, store.keyring())
         .map_err(|error| AdminError::conflict(format!("it cannot be read here: {error}")))?;
     admin::edited(&event, row.get("headers"), patch, store.keyring())

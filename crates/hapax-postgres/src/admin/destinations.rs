@@ -153,11 +153,11 @@ impl DestinationAdmin for Postgres {
     }
 
     async fn pause_destination(&self, actor: &Actor, name: &str) -> Result<bool, AdminError> {
-        turn(self, actor, name, "pause", query!("admin/pause")).await
+        set_paused(self, actor, name, "pause", query!("admin/pause")).await
     }
 
     async fn resume_destination(&self, actor: &Actor, name: &str) -> Result<bool, AdminError> {
-        turn(self, actor, name, "resume", query!("admin/resume")).await
+        set_paused(self, actor, name, "resume", query!("admin/resume")).await
     }
 
     async fn remove_destination(&self, actor: &Actor, name: &str) -> Result<Job, AdminError> {
@@ -209,7 +209,7 @@ impl DestinationAdmin for Postgres {
 }
 
 /// Pauses or resumes a destination.
-async fn turn(
+async fn set_paused(
     store: &Postgres,
     actor: &Actor,
     name: &str,

@@ -18,7 +18,7 @@ use hapax::{
     delivery::Attempt,
     event::{EventId, Payload},
     keyring::Keyring,
-    outbox::{OutboxEvent, unseal},
+    outbox::{OutboxEvent, decode_columns},
     store::StoreError,
 };
 use tokio_postgres::Row;
@@ -193,7 +193,7 @@ fn traced(row: &Row, keyring: &Keyring, partition: String, log: Vec<Attempt>) ->
             let headers = row.get::<_, Option<&str>>("headers").unwrap_or("{}");
             // A payload that cannot be decrypted here is shown as it is stored.
             let raw = || Payload::Json(serde_json::Value::String(payload.clone()).to_string());
-            let read = unseal(id, headers, payload.clone(), keyring);
+            let read = decode_columns(id, headers, payload.clone(), keyring);
             Some(read.map_or_else(|_| raw(), |(_, payload)| payload))
         }),
         log,

@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// A key with what identifies the last change of its row.
-pub(super) struct Found {
+pub(super) struct VersionedKey {
     pub(super) record: KeyRecord,
     pub(super) version: KeyVersion,
     /// When it was read, by the database's clock.
@@ -109,7 +109,7 @@ pub(super) async fn one(
     tenant: Option<&str>,
     operation: Option<&str>,
     key: &str,
-) -> Result<Found, AdminError> {
+) -> Result<VersionedKey, AdminError> {
     let tenant = key_tenant(actor, tenant, operation)?.map(text);
     let (key, named, time) = (text(key), operation.map(text), store.time());
     let params: [&dyn Param; 4] = [&key, &named, &tenant, &time];
@@ -226,7 +226,7 @@ fn summary(row: &Row) -> Result<KeySummary, StoreError> {
     })
 }
 
-pub(super) fn record(row: &Row, keyring: &Keyring) -> Result<Found, StoreError> {
+pub(super) fn record(row: &Row, keyring: &Keyring) -> Result<VersionedKey, StoreError> {
     let summary = summary(row)?;
     let block: Option<&[u8]> = row.get("response_headers");
     let headers = StoredResponse::parse_header_block(block.unwrap_or_default());
@@ -251,7 +251,7 @@ pub(super) fn record(row: &Row, keyring: &Keyring) -> Result<Found, StoreError> 
         body: Bytes::copy_from_slice(body.unwrap_or_default()),
         summary,
     };
-    Ok(Found {
+    Ok(VersionedKey {
         record: stored.record(keyring, at),
         version,
         at,

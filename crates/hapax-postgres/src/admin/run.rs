@@ -3,7 +3,7 @@
 //! A batch that fails is retried later. After too many failures in a row the job is given up.
 
 use hapax::{
-    admin::{Actor, AdminError, Job, Ran, job_object},
+    admin::{Actor, AdminError, Job, JobStep, job_object},
     store::StoreError,
 };
 use serde_json::json;
@@ -26,18 +26,18 @@ const FAILURES_MAX: i32 = 10;
 const BACKOFF_MS: i64 = 1_000;
 
 /// Runs one batch of the job that has been due longest and that no other relay is running.
-pub(super) async fn run_one(store: &Postgres) -> Result<Ran, StoreError> {
+pub(super) async fn run_one(store: &Postgres) -> Result<JobStep, StoreError> {
     let mut act = AuditedTransaction::begin(store).await?;
     let held = act.ask(query!("admin/hold_job"), &[]).await?;
     let Some(row) = held.first() else {
         act.rollback().await;
-        return Ok(Ran::Nothing);
+        return Ok(JobStep::Nothing);
     };
     let job = job(row)?;
     match step(&mut act, store, &job).await {
         Ok(batch) => {
             act.commit().await?;
-            Ok(Ran::Batch {
+            Ok(JobStep::Batch {
                 job: job.id,
                 done: batch.done,
                 ended: batch.ended,
@@ -48,7 +48,7 @@ pub(super) async fn run_one(store: &Postgres) -> Result<Ran, StoreError> {
             act.rollback().await;
             tracing::warn!(job = job.id, error = %error, "a batch of a job failed");
             fail(store, &job, &error).await?;
-            Ok(Ran::Failed { job: job.id })
+            Ok(JobStep::Failed { job: job.id })
         }
     }
 }

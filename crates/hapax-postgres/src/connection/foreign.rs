@@ -24,7 +24,7 @@ use crate::{
 
 /// The types of the parameters of statements that were seen before.
 #[derive(Debug, Default)]
-pub(crate) struct Known(Mutex<HashMap<String, Arc<[Type]>>>);
+pub(crate) struct KnownTypes(Mutex<HashMap<String, Arc<[Type]>>>);
 
 impl Link {
     /// Sends a statement of the service. Returns its rows and the number of affected rows.
@@ -83,7 +83,7 @@ impl Link {
     }
 }
 
-impl Known {
+impl KnownTypes {
     fn find(&self, sql: &str) -> Option<Arc<[Type]>> {
         self.lock().get(sql).cloned()
     }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use hapax::{
-    delivery::{Held, Membership},
+    delivery::{OwnedPartition, Membership},
     store::StoreError,
 };
 
@@ -19,7 +19,7 @@ use crate::{
 
 use super::sweep;
 
-/// Appends a sign of life, and says who else lives and holds what.
+/// Appends a heartbeat, and returns the live nodes and the partitions that each owns.
 pub(super) async fn heartbeat(
     store: &Postgres,
     node: &str,
@@ -30,13 +30,13 @@ pub(super) async fn heartbeat(
     let asked_at = store.clock().now();
     let rows = store.ask(query!("delivery/heartbeat"), &params).await?;
     if let Some(row) = rows.first() {
-        store.heard_time(asked_at, row.get::<_, Moment>("at").0);
+        store.observe_time(asked_at, row.get::<_, Moment>("at").0);
     }
     let mut membership = Membership::default();
     for row in &rows {
         let node: String = row.get(0);
         if let Some(partition) = row.get(1) {
-            membership.held.push(Held {
+            membership.held.push(OwnedPartition {
                 partition,
                 node: node.clone(),
                 epoch: row.get("epoch"),

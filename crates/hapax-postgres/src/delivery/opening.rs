@@ -30,7 +30,7 @@ use super::{Claimant, pipeline_failed};
 const INTERRUPTED: &str = "the relay ended before the attempt did";
 
 /// The state of a partition when it is opened.
-struct Found {
+struct StoredPartition {
     epoch: i64,
     checkpoint: Checkpoint,
     written_at: Moment,
@@ -109,7 +109,7 @@ async fn raise_epoch(
     session: &mut Session,
     partition: &str,
     claimant: Option<Claimant<'_>>,
-) -> Result<Option<Found>, StoreError> {
+) -> Result<Option<StoredPartition>, StoreError> {
     let (begin, now, time) = (store.begin_read_committed(), store.now(), store.time());
     let (hold, own) = match claimant {
         None => (query!("delivery/hold_open"), query!("delivery/open")),
@@ -152,7 +152,7 @@ async fn raise_epoch(
     let row = completed[6].first().ok_or_else(missing)?;
     let had = |row: &Row| row.get::<_, Option<String>>(1);
     let owner = claimant.and_then(|_| completed[1].first().and_then(had));
-    Ok(Some(Found {
+    Ok(Some(StoredPartition {
         epoch,
         checkpoint: checkpoint(partition, row)?,
         written_at: row.get("written_at"),
@@ -192,7 +192,7 @@ async fn interrupt(
     store: &Postgres,
     session: &mut Session,
     partition: &str,
-    found: &mut Found,
+    found: &mut StoredPartition,
 ) -> Result<(u64, Vec<String>), StoreError> {
     let now = store.now();
     let offered: Vec<i64> = take(&mut found.checkpoint.offered).into_iter().collect();

@@ -221,7 +221,7 @@ impl Feeder {
                 () = &mut stop => break,
                 ended = self.read(&mut failed) => ended,
             };
-            let wait = self.heard(ended, &mut failed);
+            let wait = self.wait_after(ended, &mut failed);
             if timeout(wait, &mut stop).await.is_ok() {
                 break;
             }
@@ -230,7 +230,7 @@ impl Feeder {
     }
 
     /// Reports why the stream ended. Returns how long to wait before the next one.
-    fn heard(&self, ended: FeedError, failed: &mut Delays) -> Duration {
+    fn wait_after(&self, ended: FeedError, failed: &mut Delays) -> Duration {
         let feed = self.feed.name.as_str();
         match ended {
             FeedError::Gap(gap) => {

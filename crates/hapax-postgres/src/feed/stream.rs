@@ -40,7 +40,7 @@ const PROVEN: Duration = Duration::from_mins(1);
 const MICROS_TO_2000: i64 = 946_684_800_000_000;
 
 /// The source transaction that is being read.
-struct Open {
+struct SourceTransaction {
     commit_lsn: u64,
     committed_at: Timestamp,
     /// Whether it was appended before.
@@ -50,13 +50,13 @@ struct Open {
 }
 
 /// The place of a change in the log.
-struct Place {
+struct LogPosition {
     commit_lsn: PgLsn,
     change: u64,
     committed_at: Timestamp,
 }
 
-impl Place {
+impl LogPosition {
     /// The key of a change, from which the id of its event is derived. It contains the time of the
     /// commit, because after a failover or a restore the log may have another transaction at the
     /// same position.
@@ -74,7 +74,7 @@ struct Stream<'a> {
     catalog: Option<Wire>,
     appender: Appender<'a>,
     tables: Tables<'a>,
-    open: Option<Open>,
+    open: Option<SourceTransaction>,
     /// Up to where everything was received.
     received: u64,
     /// Up to where everything is appended: what was recorded.
@@ -237,7 +237,7 @@ impl Stream<'_> {
                 committed_at,
             } => {
                 let micros = committed_at.saturating_add(MICROS_TO_2000);
-                self.open = Some(Open {
+                self.open = Some(SourceTransaction {
                     commit_lsn,
                     committed_at: Timestamp::from_millis(micros.div_euclid(1_000)),
                     is_old: commit_lsn < self.confirmed,
@@ -392,13 +392,13 @@ impl Stream<'_> {
     }
 
     /// The place of the next change; none if it was appended before.
-    fn place(&mut self) -> Result<Option<Place>, FeedError> {
+    fn place(&mut self) -> Result<Option<LogPosition>, FeedError> {
         let Some(open) = &mut self.open else {
             let outside: BoxError = "a change is outside of a transaction".into();
             return Err(outside.into());
         };
         open.changes += 1;
-        let place = Place {
+        let place = LogPosition {
             commit_lsn: PgLsn::from(open.commit_lsn),
             change: open.changes,
             committed_at: open.committed_at,
@@ -473,7 +473,7 @@ mod tests {
 
     #[test]
     fn another_history_has_other_keys_at_the_same_position() {
-        let place = |millis| Place {
+        let place = |millis| LogPosition {
             commit_lsn: PgLsn::from(0x1_0000_0028),
             change: 2,
             committed_at: Timestamp::from_millis(millis),

@@ -8,7 +8,7 @@ use hapax::{
     event::{Aggregate, Event, EventId, Headers, Payload},
     key::Tenant,
     keyring::Keyring,
-    outbox::{OutboxEvent, unseal, unseal_to_show},
+    outbox::{OutboxEvent, decode_columns, decode_columns_to_show},
     store::StoreError,
 };
 use tokio_postgres::{
@@ -21,7 +21,7 @@ use crate::{error::corrupt, value::Moment};
 /// Reads an event from the columns of a row that are named like those of the outbox.
 pub(crate) fn event(row: &Row, keyring: &Keyring) -> Result<Arc<OutboxEvent>, StoreError> {
     read(row, |id, headers, payload| {
-        unseal(id, headers, payload, keyring)
+        decode_columns(id, headers, payload, keyring)
     })
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn event(row: &Row, keyring: &Keyring) -> Result<Arc<OutboxEvent>, St
 /// returned as it is stored; the headers name the key that encrypted it.
 pub(crate) fn shown(row: &Row, keyring: &Keyring) -> Result<Arc<OutboxEvent>, StoreError> {
     read(row, |id, headers, payload| {
-        unseal_to_show(id, headers, payload, keyring)
+        decode_columns_to_show(id, headers, payload, keyring)
     })
 }
 

@@ -97,7 +97,7 @@ impl Postgres {
         let looked = |high, after| mark.looked(&sight, &history, high, after);
         let is_late = |row: &&Row| row.get::<_, i64>(0) <= mark.high;
         let (late_rows, new_rows) = found.split_at(found.iter().take_while(is_late).count());
-        let mut late = Found::of(late_rows, limit, self.keyring())?;
+        let mut late = DecodedEvents::of(late_rows, limit, self.keyring())?;
         let late_shards = shards_of(late_rows, &late);
         let incomplete = until.filter(|until| *until < mark.high);
         if late.is_cut || incomplete.is_some() {
@@ -110,11 +110,11 @@ impl Postgres {
             });
         }
         let room = limit.saturating_sub(late.events.len());
-        let new = match Found::of(new_rows, room, self.keyring()) {
+        let new = match DecodedEvents::of(new_rows, room, self.keyring()) {
             Err(error) if late.events.is_empty() => return Err(error),
-            Err(_) => Found {
+            Err(_) => DecodedEvents {
                 is_cut: true,
-                ..Found::default()
+                ..DecodedEvents::default()
             },
             Ok(new) => new,
         };
@@ -171,7 +171,7 @@ impl Postgres {
             other => return Ok(Step::Other(other, history)),
         }
         let late_rows = found;
-        let found = Found::of(late_rows, limit, self.keyring())?;
+        let found = DecodedEvents::of(late_rows, limit, self.keyring())?;
         let after = match found.last {
             Some(last) if found.is_cut => Some(last),
             _ => Some(until).filter(|until| *until < mark.high),
@@ -191,7 +191,7 @@ pub(super) fn shards(shards: Shards) -> Option<Vec<i16>> {
 }
 
 /// The shards of the events that were read from these rows.
-fn shards_of(rows: &[Row], found: &Found) -> Shards {
+fn shards_of(rows: &[Row], found: &DecodedEvents) -> Shards {
     let read = rows.iter().take(found.events.len());
     read.fold(Shards::NONE, |shards, row| {
         match u8::try_from(row.get::<_, i16>(1)) {
@@ -204,14 +204,14 @@ fn shards_of(rows: &[Row], found: &Found) -> Shards {
 
 /// Events read from rows, up to a bound or up to the first one that cannot be read.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct DecodedEvents {
     pub(super) events: Vec<Arc<OutboxEvent>>,
     pub(super) last: Option<i64>,
     /// Whether there may be more.
     pub(super) is_cut: bool,
 }
 
-impl Found {
+impl DecodedEvents {
     pub(super) fn of(found: &[Row], limit: usize, keyring: &Keyring) -> Result<Self, StoreError> {
         let events = found.iter().map(|row| event(row, keyring));
         let events = until_unreadable(events.collect())?;

@@ -8,7 +8,7 @@ use hapax::{
 };
 
 use super::{
-    look::{Found, SCAN, shards},
+    look::{DecodedEvents, SCAN, shards},
     segment::{READ_PAST, next_start, oldest, rotation},
 };
 use crate::{
@@ -29,11 +29,11 @@ impl Postgres {
         limit: usize,
     ) -> Result<Past, StoreError> {
         let only = shards(of);
-        let crowd: Vec<&str> = except.iter().flatten().map(Tenant::as_str).collect();
+        let excluded: Vec<&str> = except.iter().flatten().map(Tenant::as_str).collect();
         let is_nobody = except.iter().any(Option::is_none);
         let params: [&dyn Param; 7] = [
             &beyond,
-            &crowd,
+            &excluded,
             &rows(limit),
             &rows(READ_BYTES),
             &only.as_deref(),
@@ -52,7 +52,7 @@ impl Postgres {
                 until: beyond,
             });
         }
-        let found = Found::of(found, limit, self.keyring())?;
+        let found = DecodedEvents::of(found, limit, self.keyring())?;
         let until = match (found.last, until) {
             (Some(last), _) if found.is_cut => last,
             (_, Some(until)) => until,

@@ -142,7 +142,7 @@ async fn try_once(
         ClaimOutcome::Taken(taken) => {
             let taken = store.keyring().decrypt_taken(&entry.claim.scope, taken);
             Some(ClaimOutcome::Taken(
-                taken.map_err(encrypted("stored answer"))?,
+                taken.map_err(encrypted("stored response"))?,
             ))
         }
         ClaimOutcome::Open(Start::New) => {

@@ -9,7 +9,7 @@ use std::{collections::HashMap, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use hapax::{
-    group::{Turn, answered},
+    group::{StartOnce, answered},
     key::Scope,
     phases::{Entry, Ownership},
     store::StoreError,
@@ -70,7 +70,7 @@ async fn write_in_group<T>(
     let member = member(reply);
     let closed = || unavailable("the store is closed");
     // There is no deadline, so nothing but the group takes the turn.
-    let turn = Turn::default();
+    let turn = StartOnce::default();
     answered(store.phase_queue(), member, &turn, written, None, closed).await
 }
 

@@ -117,7 +117,7 @@ impl Sagas for Postgres {
             return Err(corrupt("saga: the query for the next one returned no row"));
         };
         let (next, Moment(there)) = (row.get::<_, Option<Moment>>(0), row.get(1));
-        self.heard_time(asked_at, there);
+        self.observe_time(asked_at, there);
         // Converted to this node's time even if the two clocks differ by little: a wait that ended
         // too early would only have to be repeated.
         let Moment(here) = self.now();
@@ -228,7 +228,7 @@ fn readable(saga: Result<SagaRecord, StoreError>) -> Option<SagaRecord> {
 /// Records the database's time from the row of a response.
 fn hear(store: &Postgres, asked_at: Timestamp, row: Option<&Row>) {
     if let Some(Moment(there)) = row.and_then(|row| row.try_get("at").ok()) {
-        store.heard_time(asked_at, there);
+        store.observe_time(asked_at, there);
     }
 }
 

@@ -83,7 +83,7 @@ impl Grouped for Member {
 }
 
 /// The result of a member whose group was committed.
-enum Place {
+enum MemberResult {
     /// The member is committed with the group.
     Won,
     /// The key of the member was taken.
@@ -95,7 +95,7 @@ enum Place {
 /// The result of a group.
 enum Outcome {
     /// The group is committed, except for members whose key was not free.
-    Committed(Vec<Place>),
+    Committed(Vec<MemberResult>),
     /// Not all keys were free.
     NotFree,
     /// A statement failed, so nothing of the group was committed.
@@ -138,12 +138,12 @@ async fn settle(store: &Postgres, members: Vec<Member>, outcome: Outcome) {
             let mut left = Vec::new();
             for (member, place) in members.into_iter().zip(places) {
                 match place {
-                    Place::Won => {
+                    MemberResult::Won => {
                         let ran = member.committed();
                         member.response(Ok(ran));
                     }
-                    Place::Taken(taken) => member.response(Ok(ClaimOutcome::Taken(taken))),
-                    Place::Left => left.push(member),
+                    MemberResult::Taken(taken) => member.response(Ok(ClaimOutcome::Taken(taken))),
+                    MemberResult::Left => left.push(member),
                 }
             }
             left
@@ -177,7 +177,7 @@ async fn optimistic(store: &Postgres, members: &[Member]) -> Outcome {
         Ok(()) => {
             session.end();
             group.completed();
-            Outcome::Committed(members.iter().map(|_| Place::Won).collect())
+            Outcome::Committed(members.iter().map(|_| MemberResult::Won).collect())
         }
         Err(failed) => failed_pipeline(session, &failed).await,
     }
@@ -195,7 +195,7 @@ async fn claim_first(store: &Postgres, members: &[Member]) -> Outcome {
         Err(failed) => return failed_pipeline(session, &failed).await,
     };
     let won = members.iter().zip(&places);
-    let won = won.filter(|(_, place)| matches!(place, Place::Won));
+    let won = won.filter(|(_, place)| matches!(place, MemberResult::Won));
     let group = Group::of(store, won.map(|(member, _)| member).collect());
     if group.members.is_empty() {
         drop(session);
@@ -307,7 +307,7 @@ impl<'a> Group<'a> {
     }
 
     /// Opens the transaction, claims what is free and reads what is not, in one pipeline.
-    async fn claim(&self, session: &mut Session) -> Result<Vec<Place>, PipelineError> {
+    async fn claim(&self, session: &mut Session) -> Result<Vec<MemberResult>, PipelineError> {
         let sql = [
             query!("idempotency/claim_all"),
             query!("idempotency/find_all"),
@@ -341,7 +341,7 @@ impl<'a> Group<'a> {
         let place = |member: &&Member| {
             let scope = parts(&member.claim.scope);
             if won.contains(&scope) {
-                return Place::Won;
+                return MemberResult::Won;
             }
             // A row that is not readable or has expired is looked up again by the member alone.
             let record = found.get(&scope).and_then(|row| record(row).ok());
@@ -350,7 +350,7 @@ impl<'a> Group<'a> {
                 let taken = evaluate_claim(record, &member.claim, now)?;
                 keyring.decrypt_taken(&member.claim.scope, taken).ok()
             });
-            taken.map_or(Place::Left, Place::Taken)
+            taken.map_or(MemberResult::Left, MemberResult::Taken)
         };
         Ok(self.members.iter().map(place).collect())
     }

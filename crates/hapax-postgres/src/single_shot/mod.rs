@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use hapax::{
     event::Headers,
-    group::{Turn, answered},
+    group::{StartOnce, answered},
     idempotency::PlannedRequest,
-    outbox::{Draft, Sealed},
+    outbox::{Draft, BuiltEvent},
     store::{ClaimOutcome, Effect, StoreError, Transaction as _},
 };
 use tokio::{
@@ -31,7 +31,7 @@ use crate::{
     emit::Columns,
     ending_keyword::ending_keyword,
     error::{ends_transaction, lost, own_error, store_error, unavailable},
-    idempotency::{Held, ResponseColumns},
+    idempotency::{ClaimedKey, ResponseColumns},
     member::Member,
     postgres::Postgres,
     query,
@@ -59,7 +59,7 @@ pub(crate) async fn run(
     }
     let mut draft = Draft::of(&mut claim);
     for event in events {
-        draft.seal(
+        draft.add(
             event,
             store.clock(),
             store.random(),
@@ -69,7 +69,7 @@ pub(crate) async fn run(
     }
     let stored = ResponseColumns::of(store.keyring(), &claim.scope, &response)?;
     let (reply, outcome) = oneshot::channel();
-    let turn = Turn::default();
+    let turn = StartOnce::default();
     let member = Member {
         claim,
         statements,
@@ -190,7 +190,7 @@ async fn written(store: &Postgres, member: &Member) -> Result<ClaimOutcome<Tx>, 
         ClaimOutcome::Taken(taken) => return Ok(ClaimOutcome::Taken(taken)),
         ClaimOutcome::Open((session, row)) => (session, row),
     };
-    let held = Held {
+    let held = ClaimedKey {
         claim: member.claim.clone(),
         row,
     };
@@ -216,7 +216,7 @@ impl Tx {
     async fn write(
         &mut self,
         statements: &[Statement],
-        events: &[Sealed],
+        events: &[BuiltEvent],
     ) -> Result<(), StoreError> {
         let calls = calls(std::iter::once(statements));
         let columns = Columns::of(&events.iter().collect::<Vec<_>>());

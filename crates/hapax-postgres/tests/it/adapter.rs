@@ -24,23 +24,23 @@ use hapax_testkit::{
 };
 use tokio_postgres::Client;
 
-use self::services::{Service, Told, Town};
+use self::services::{Service, NoteOutcome, Deployment};
 use crate::fixture::{INSERT, PATIENCE};
 
 #[tokio::test]
 async fn every_driver_replays_byte_for_byte_what_any_of_them_stored() {
-    let town = Town::new().await;
-    for (number, writer) in town.services.iter().enumerate() {
+    let deployment = Deployment::new().await;
+    for (number, writer) in deployment.services.iter().enumerate() {
         let key = number.to_string();
         let stored = odd_answer(200 + u16::try_from(number).unwrap());
         let ran = writer.note(claim(&key), &key, &stored).await.unwrap();
-        assert_eq!(ran, Told::Ran(stored.clone()));
-        for reader in &town.services {
+        assert_eq!(ran, NoteOutcome::Ran(stored.clone()));
+        for reader in &deployment.services {
             let outcome = reader
                 .note(claim(&key), "again", &response("again"))
                 .await
                 .unwrap();
-            let Told::Taken(Taken::Replay {
+            let NoteOutcome::Taken(Taken::Replay {
                 response,
                 fresh_for,
             }) = outcome
@@ -56,18 +56,18 @@ async fn every_driver_replays_byte_for_byte_what_any_of_them_stored() {
             let mut other = claim(&key);
             other.fingerprint = fingerprint(2);
             let outcome = reader.note(other, "again", &answer2()).await.unwrap();
-            assert_eq!(outcome, Told::Taken(Taken::Mismatch));
+            assert_eq!(outcome, NoteOutcome::Taken(Taken::Mismatch));
         }
     }
-    assert_eq!(town.count("note").await, 3);
-    assert_eq!(town.count("hapax.outbox_event").await, 3);
+    assert_eq!(deployment.count("note").await, 3);
+    assert_eq!(deployment.count("hapax.outbox_event").await, 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn of_many_at_once_through_all_drivers_one_runs_and_all_tell_its_answer() {
-    let town = Town::new().await;
+    let deployment = Deployment::new().await;
     let asked = (0..30).map(|number: usize| {
-        let service = town.services[number % 3].clone();
+        let service = deployment.services[number % 3].clone();
         tokio::spawn(async move { service.insist("k", &number.to_string()).await })
     });
     let outcome: Vec<StoredResponse> = join_all(asked)
@@ -79,19 +79,19 @@ async fn of_many_at_once_through_all_drivers_one_runs_and_all_tell_its_answer() 
         outcome.iter().all(|response| *response == outcome[0]),
         "{outcome:?}"
     );
-    assert_eq!(town.count("note").await, 1);
-    assert_eq!(town.count("hapax.outbox_event").await, 1);
-    assert_eq!(town.count("hapax.idempotency_key").await, 1);
+    assert_eq!(deployment.count("note").await, 1);
+    assert_eq!(deployment.count("hapax.outbox_event").await, 1);
+    assert_eq!(deployment.count("hapax.idempotency_key").await, 1);
 }
 
 #[tokio::test]
 async fn while_one_driver_holds_a_key_the_others_see_it_and_a_rollback_releases_it() {
-    let town = Town::new().await;
-    let [store, driver, pool] = &town.services;
+    let deployment = Deployment::new().await;
+    let [store, driver, pool] = &deployment.services;
     let Service::Store(keys) = store else {
         unreachable!("the first service has the store")
     };
-    let mut client = connect(town.url()).await;
+    let mut client = connect(deployment.url()).await;
 
     let ClaimOutcome::Open(held) = keys.claim(claim("k")).await.unwrap() else {
         panic!("expected a free key")
@@ -107,20 +107,20 @@ async fn while_one_driver_holds_a_key_the_others_see_it_and_a_rollback_releases_
     check_held(&[store, pool]).await;
     held.rollback().await.unwrap();
 
-    let mut held = town.pool().begin().await.unwrap();
+    let mut held = deployment.pool().begin().await.unwrap();
     let opened = adapter::sqlx::claim(&mut held, &claim("k")).await.unwrap();
     assert!(matches!(opened, ClaimOutcome::Open(())));
     check_held(&[store, driver]).await;
     // Dropped without a rollback, as after a panic or a timeout.
     drop(held);
     assert_eq!(store.insist("k", "at last").await, response("at last"));
-    assert_eq!(town.count("note").await, 1);
+    assert_eq!(deployment.count("note").await, 1);
 }
 
 #[tokio::test]
 async fn a_released_key_is_free_after_the_commit_and_the_rows_stay() {
-    let town = Town::new().await;
-    let mut client = connect(town.url()).await;
+    let deployment = Deployment::new().await;
+    let mut client = connect(deployment.url()).await;
     let mut tx = client.transaction().await.unwrap();
     let _open = adapter::tokio_postgres::claim(&mut tx, &claim("k"))
         .await
@@ -130,33 +130,33 @@ async fn a_released_key_is_free_after_the_commit_and_the_rows_stay() {
         .await
         .unwrap();
     tx.commit().await.unwrap();
-    let mut tx = town.pool().begin().await.unwrap();
+    let mut tx = deployment.pool().begin().await.unwrap();
     let opened = adapter::sqlx::claim(&mut tx, &claim("k")).await.unwrap();
     assert!(matches!(opened, ClaimOutcome::Open(())));
     adapter::sqlx::release(&mut tx, &claim("k")).await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(town.count("note").await, 1);
-    assert_eq!(town.count("hapax.idempotency_key").await, 0);
+    assert_eq!(deployment.count("note").await, 1);
+    assert_eq!(deployment.count("hapax.idempotency_key").await, 0);
 }
 
 #[tokio::test]
 async fn a_key_is_completed_only_in_the_transaction_that_claimed_it() {
-    let town = Town::new().await;
-    let mut client = connect(town.url()).await;
+    let deployment = Deployment::new().await;
+    let mut client = connect(deployment.url()).await;
     let mut tx = client.transaction().await.unwrap();
     let refused = adapter::tokio_postgres::complete(&mut tx, &claim("k"), &response("")).await;
     check_no_claim(&refused.unwrap_err());
     // Outside a transaction each statement commits on its own, so the claim is already released.
-    let mut alone = town.pool().acquire().await.unwrap();
+    let mut alone = deployment.pool().acquire().await.unwrap();
     let _open = adapter::sqlx::claim(&mut alone, &claim("k")).await.unwrap();
     let refused = adapter::sqlx::complete(&mut alone, &claim("k"), &response("")).await;
     check_no_claim(&refused.unwrap_err());
-    assert_eq!(town.count("hapax.idempotency_key").await, 0);
+    assert_eq!(deployment.count("hapax.idempotency_key").await, 0);
 }
 
 #[tokio::test]
 async fn an_event_of_any_driver_is_the_stores_event() {
-    let town = Town::new().await;
+    let deployment = Deployment::new().await;
     let context = Headers::from([
         ("correlation_id".to_owned(), "of the request".to_owned()),
         ("traceparent".to_owned(), "00-1-2-01".to_owned()),
@@ -179,9 +179,9 @@ async fn an_event_of_any_driver_is_the_stores_event() {
     let tenant = Tenant::new("alice").unwrap();
     for event in [plain, bare(json), bare(binary), bare(empty)] {
         let mut rows = Vec::new();
-        for service in &town.services {
+        for service in &deployment.services {
             service.emit(event.clone(), &tenant, &context).await;
-            rows.push(last_event(&town.plain).await);
+            rows.push(last_event(&deployment.plain).await);
         }
         assert_eq!(rows[1], rows[0]);
         assert_eq!(rows[2], rows[0]);
@@ -190,13 +190,13 @@ async fn an_event_of_any_driver_is_the_stores_event() {
 
 #[tokio::test]
 async fn an_event_of_a_claims_transaction_carries_what_the_stores_would() {
-    let town = Town::new().await;
+    let deployment = Deployment::new().await;
     let mut rows = Vec::new();
-    for (number, service) in town.services.iter().enumerate() {
+    for (number, service) in deployment.services.iter().enumerate() {
         let mut claim = claim("k");
         claim.scope = hapax_testkit::events::scope("alice", &format!("POST /{number}"), "k");
         service.note(claim, "one", &response("one")).await.unwrap();
-        rows.push(last_event(&town.plain).await);
+        rows.push(last_event(&deployment.plain).await);
     }
     assert!(rows[0].contains("idempotency_key_hash"), "{}", rows[0]);
     assert_eq!(rows[1], rows[0]);
@@ -205,8 +205,8 @@ async fn an_event_of_a_claims_transaction_carries_what_the_stores_would() {
 
 #[tokio::test]
 async fn an_event_that_no_destination_could_carry_is_refused_and_dooms_nothing() {
-    let town = Town::new().await;
-    let mut client = connect(town.url()).await;
+    let deployment = Deployment::new().await;
+    let mut client = connect(deployment.url()).await;
     let mut tx = client.transaction().await.unwrap();
     let bad = || {
         [
@@ -220,7 +220,7 @@ async fn an_event_that_no_destination_could_carry_is_refused_and_dooms_nothing()
     }
     tx.execute(INSERT, &[&"still usable"]).await.unwrap();
     tx.commit().await.unwrap();
-    let mut tx = town.pool().begin().await.unwrap();
+    let mut tx = deployment.pool().begin().await.unwrap();
     for event in bad() {
         let refused = adapter::sqlx::emit(&mut tx, event, Origin::default()).await;
         assert_matches!(refused, Err(StoreError::Event(_)));
@@ -231,45 +231,45 @@ async fn an_event_that_no_destination_could_carry_is_refused_and_dooms_nothing()
         .await
         .unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(town.count("note").await, 2);
+    assert_eq!(deployment.count("note").await, 2);
 }
 
 #[tokio::test]
 async fn every_driver_records_the_result_of_a_message() {
-    let town = Town::new().await;
-    for (number, service) in town.services.iter().enumerate() {
+    let deployment = Deployment::new().await;
+    for (number, service) in deployment.services.iter().enumerate() {
         let sent = message("orders", &number.to_string(), "{}");
         service.process(&sent, "applied").await;
     }
     let complete = "hapax.inbox_message WHERE result = 'applied' AND processed_at > received_at";
-    assert_eq!(town.count(complete).await, 3);
+    assert_eq!(deployment.count(complete).await, 3);
 }
 
 #[tokio::test]
 async fn a_message_that_any_driver_took_is_known_to_all() {
-    let town = Town::new().await;
-    for (number, first) in town.services.iter().enumerate() {
+    let deployment = Deployment::new().await;
+    for (number, first) in deployment.services.iter().enumerate() {
         let sent = message("orders", &number.to_string(), "{}");
         let other = message("orders", &number.to_string(), "{\"other\":1}");
         assert_eq!(first.accept(&sent, false).await, Acceptance::First);
         // A dropped transaction is rolled back on its connection a moment later.
         let patience = Patience::within(PATIENCE);
-        while town.count("hapax.inbox_message").await > number.try_into().unwrap() {
+        while deployment.count("hapax.inbox_message").await > number.try_into().unwrap() {
             patience.pause().await;
         }
         assert_eq!(first.accept(&sent, true).await, Acceptance::First);
-        for service in &town.services {
+        for service in &deployment.services {
             assert_eq!(service.accept(&sent, true).await, Acceptance::Duplicate);
             assert_eq!(service.accept(&other, true).await, Acceptance::Mismatch);
         }
     }
-    assert_eq!(town.count("hapax.inbox_message").await, 3);
+    assert_eq!(deployment.count("hapax.inbox_message").await, 3);
 }
 
 #[tokio::test]
 async fn what_a_driver_says_is_sorted_into_again_and_never() {
-    let town = Town::new().await;
-    let mut tx = town.pool().begin().await.unwrap();
+    let deployment = Deployment::new().await;
+    let mut tx = deployment.pool().begin().await.unwrap();
     sqlx::query("SELECT 1 / 0")
         .execute(&mut *tx)
         .await
@@ -279,12 +279,12 @@ async fn what_a_driver_says_is_sorted_into_again_and_never() {
         .unwrap_err();
     assert_matches!(doomed, StoreError::Statement { .. });
     drop(tx);
-    let mut tx = town.pool().begin().await.unwrap();
+    let mut tx = deployment.pool().begin().await.unwrap();
     sqlx::query("SET LOCAL statement_timeout = 100")
         .execute(&mut *tx)
         .await
         .unwrap();
-    town.plain
+    deployment.plain
         .batch_execute("BEGIN; LOCK TABLE hapax.inbox_message")
         .await
         .unwrap();
@@ -293,7 +293,7 @@ async fn what_a_driver_says_is_sorted_into_again_and_never() {
         .unwrap_err();
     assert_matches!(late, StoreError::TimedOut);
     drop(tx);
-    let mut tx = town.pool().begin().await.unwrap();
+    let mut tx = deployment.pool().begin().await.unwrap();
     sqlx::query("SET LOCAL lock_timeout = 100")
         .execute(&mut *tx)
         .await
@@ -303,12 +303,12 @@ async fn what_a_driver_says_is_sorted_into_again_and_never() {
         .unwrap_err();
     assert_matches!(lost, StoreError::Conflict { .. });
     drop(tx);
-    let mut tx = town.pool().begin().await.unwrap();
+    let mut tx = deployment.pool().begin().await.unwrap();
     let pid: i32 = sqlx::query_scalar("SELECT pg_backend_pid()")
         .fetch_one(&mut *tx)
         .await
         .unwrap();
-    town.plain
+    deployment.plain
         .execute("SELECT pg_terminate_backend($1, 5000)", &[&pid])
         .await
         .unwrap();
@@ -322,7 +322,7 @@ async fn what_a_driver_says_is_sorted_into_again_and_never() {
 async fn database_errors_are_classified_whoever_ran_the_statement() {
     use hapax::store::DatabaseErrorKind as Kind;
 
-    let town = Town::new().await;
+    let deployment = Deployment::new().await;
     let tables = "CREATE TABLE parent (id int PRIMARY KEY);
         CREATE TABLE child (
             number int CONSTRAINT child_number_key UNIQUE,
@@ -333,7 +333,7 @@ async fn database_errors_are_classified_whoever_ran_the_statement() {
             CONSTRAINT child_during_excl EXCLUDE USING gist (during WITH &&)
         );
         INSERT INTO child VALUES (7, 'alice', 1, NULL, '[1,5]')";
-    town.plain.batch_execute(tables).await.unwrap();
+    deployment.plain.batch_execute(tables).await.unwrap();
     for (values, kind, constraint) in [
         ("7, 'bob'", Kind::UniqueViolation, Some("child_number_key")),
         ("8, NULL", Kind::NotNullViolation, None),
@@ -358,10 +358,10 @@ async fn database_errors_are_classified_whoever_ran_the_statement() {
     ] {
         let sql = format!("INSERT INTO child VALUES ({values})");
         let by_sqlx = sqlx::query(sqlx::AssertSqlSafe(sql.clone()))
-            .execute(town.pool())
+            .execute(deployment.pool())
             .await;
         let by_sqlx = adapter::sqlx::store_error(by_sqlx.unwrap_err());
-        let plain = town.plain.execute(sql.as_str(), &[]).await;
+        let plain = deployment.plain.execute(sql.as_str(), &[]).await;
         let plain = adapter::tokio_postgres::store_error(plain.unwrap_err());
         for error in [by_sqlx, plain] {
             let outcome = error
@@ -424,7 +424,7 @@ async fn check_held(services: &[&Service]) {
             .note(claim("k"), "too early", &response("too early"))
             .await
             .unwrap();
-        assert_eq!(outcome, Told::Taken(Taken::InProgress));
+        assert_eq!(outcome, NoteOutcome::Taken(Taken::InProgress));
     }
 }
 

@@ -15,7 +15,7 @@ use hapax_testkit::{
 };
 use serde_json::json;
 
-use crate::fixture::{Fixture, INSERT, shot};
+use crate::fixture::{Fixture, INSERT, plan};
 
 /// A catalogue in which the payload of `order.created` has an amount.
 const CATALOGUE: &str = r#"{"title": "Orders", "version": "1", "events": [{
@@ -33,11 +33,11 @@ async fn an_event_that_does_not_match_is_refused_and_nothing_of_its_request_is_k
     refuses(&mut tx);
     tx.rollback().await;
     // The event of the single-shot request has no amount.
-    let refused = fixture.store.execute_plan(shot("shot")).await;
+    let refused = fixture.store.execute_plan(plan("plan")).await;
     assert_matches!(refused, Err(StoreError::Event(EventError::Mismatch(_))));
     assert_eq!(fixture.notes().await, Vec::<String>::new());
     assert_eq!(fixture.count(EVENTS).await, 0);
-    for key in ["interactive", "shot"] {
+    for key in ["interactive", "plan"] {
         fixture.claim(claim(key)).await.rollback().await;
     }
 }
@@ -48,7 +48,7 @@ async fn an_event_that_matches_is_emitted() {
     let mut tx = fixture.claim(claim("interactive")).await;
     tx.emit(matching()).unwrap();
     tx.complete(&response("{}"), Effect::Keep).await.unwrap();
-    let mut planned = shot("shot");
+    let mut planned = plan("plan");
     planned.events = vec![matching()];
     let ran = fixture.store.execute_plan(planned).await.unwrap();
     assert!(matches!(ran, ClaimOutcome::Open(_)));

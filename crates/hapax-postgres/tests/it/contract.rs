@@ -29,14 +29,14 @@ const COUNT_EVENTS: &str = "SELECT count(*) FROM hapax.outbox_event";
 
 /// The row that `hapax.claim` returned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Told {
+struct ClaimRow {
     outcome: String,
     status: Option<i32>,
     headers: Option<String>,
     body: Option<Vec<u8>>,
 }
 
-impl Told {
+impl ClaimRow {
     fn of(outcome: &str) -> Self {
         Self {
             outcome: outcome.to_owned(),
@@ -51,12 +51,12 @@ async fn claim_with(
     key: &str,
     fingerprint: Fingerprint,
     more: &str,
-) -> Result<Told, Error> {
+) -> Result<ClaimRow, Error> {
     let sql =
         format!("SELECT outcome, status, headers::text, body FROM hapax.claim({SCOPE}, $2{more})");
     let print: &[u8] = fingerprint.as_bytes();
     let row = session.query_one(&sql, &[&key, &print]).await?;
-    Ok(Told {
+    Ok(ClaimRow {
         outcome: row.get(0),
         status: row.get(1),
         headers: row.get(2),
@@ -65,7 +65,7 @@ async fn claim_with(
 }
 
 /// Claims without waiting.
-async fn claim(session: &impl GenericClient, key: &str) -> Result<Told, Error> {
+async fn claim(session: &impl GenericClient, key: &str) -> Result<ClaimRow, Error> {
     claim_with(session, key, fingerprint(1), ", wait => '0'").await
 }
 
@@ -86,7 +86,7 @@ async fn open<'a>(client: &'a mut Client, key: &str) -> Transaction<'a> {
         .await
         .expect("the transaction did not begin");
     let outcome = claim(&tx, key).await.expect("the claim failed");
-    assert_eq!(outcome, Told::of("open"));
+    assert_eq!(outcome, ClaimRow::of("open"));
     tx
 }
 

@@ -16,7 +16,7 @@ use hapax_testkit::{
 };
 use tokio::time::{Instant, timeout};
 
-use crate::fixture::{Fixture, INSERT_EACH, PATIENCE, shot, shot_of};
+use crate::fixture::{Fixture, INSERT_EACH, PATIENCE, plan, plan_of};
 
 const LOCK: &str = "BEGIN; LOCK TABLE note IN ACCESS EXCLUSIVE MODE";
 /// The time of a request in these tests.
@@ -24,17 +24,17 @@ const TIME: Duration = Duration::from_millis(500);
 /// Much longer than that, and much shorter than the time limit of a statement.
 const LATE: Duration = Duration::from_secs(10);
 
-fn due_in(time: Duration, mut shot: PlannedRequest<Statement>) -> PlannedRequest<Statement> {
-    shot.deadline = Some((Instant::now() + time).into_std());
-    shot
+fn due_in(time: Duration, mut plan: PlannedRequest<Statement>) -> PlannedRequest<Statement> {
+    plan.deadline = Some((Instant::now() + time).into_std());
+    plan
 }
 
 /// The result of a request that is due in `TIME`.
 async fn run(
     fixture: &Fixture,
-    shot: PlannedRequest<Statement>,
+    plan: PlannedRequest<Statement>,
 ) -> Result<ClaimOutcome<Duration>, StoreError> {
-    let outcome = timeout(LATE, fixture.store.execute_plan(due_in(TIME, shot))).await;
+    let outcome = timeout(LATE, fixture.store.execute_plan(due_in(TIME, plan))).await;
     outcome.expect("the deadline was ignored")
 }
 
@@ -44,16 +44,16 @@ async fn a_plan_that_waits_for_a_lock_ends_at_its_deadline_and_leaves_nothing() 
     for is_prepared in [false, true] {
         let fixture = Fixture::new().await;
         if is_prepared {
-            fixture.store.execute_plan(shot("before")).await.unwrap();
+            fixture.store.execute_plan(plan("before")).await.unwrap();
         }
         let before = fixture.notes().await;
         fixture.run(LOCK).await;
-        let outcome = run(&fixture, shot("k")).await;
+        let outcome = run(&fixture, plan("k")).await;
         assert_matches!(outcome, Err(StoreError::TimedOut), "{is_prepared}");
         fixture.run("ROLLBACK").await;
         fixture.idle().await;
         assert_eq!(fixture.notes().await, before);
-        let retry = fixture.store.execute_plan(shot("k")).await;
+        let retry = fixture.store.execute_plan(plan("k")).await;
         assert_matches!(retry, Ok(ClaimOutcome::Open(_)), "{is_prepared}");
     }
 }
@@ -62,10 +62,10 @@ async fn a_plan_that_waits_for_a_lock_ends_at_its_deadline_and_leaves_nothing() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_that_claims_first_ends_at_its_deadline_too() {
     let fixture = Fixture::new().await;
-    fixture.store.execute_plan(shot("old")).await.unwrap();
-    fixture.store.execute_plan(shot("old")).await.unwrap();
+    fixture.store.execute_plan(plan("old")).await.unwrap();
+    fixture.store.execute_plan(plan("old")).await.unwrap();
     fixture.run(LOCK).await;
-    let outcome = run(&fixture, shot("k")).await;
+    let outcome = run(&fixture, plan("k")).await;
     assert_matches!(outcome, Err(StoreError::TimedOut));
     fixture.run("ROLLBACK").await;
     fixture.idle().await;
@@ -78,7 +78,7 @@ async fn a_plan_whose_key_was_in_use_ends_at_its_deadline_too() {
     let fixture = Fixture::with(|settings| settings.wait = PATIENCE).await;
     let other = fixture.beside().await;
     let tx = other.claim(claim("k")).await;
-    let outcome = run(&fixture, shot("k")).await;
+    let outcome = run(&fixture, plan("k")).await;
     assert_matches!(outcome, Err(StoreError::TimedOut));
     tx.complete(&response("theirs"), Effect::Keep)
         .await
@@ -97,10 +97,10 @@ async fn a_member_whose_time_runs_out_costs_its_group_no_request() {
     blocker.batch_execute(lock).await.unwrap();
     // The only group that may be in progress waits, so that the others queue as the next one.
     let hold = Statement::new("INSERT INTO hold VALUES (1)", []);
-    let first = fire(&fixture, due_in(TIME, shot_of("first", [hold])));
+    let first = fire(&fixture, due_in(TIME, plan_of("first", [hold])));
     let slow = Statement::new("SELECT pg_sleep(60)", []);
-    let slow = fire(&fixture, due_in(TIME * 4, shot_of("slow", [slow])));
-    let fired = (0..10).map(|it| fire(&fixture, shot(&format!("k{it}"))));
+    let slow = fire(&fixture, due_in(TIME * 4, plan_of("slow", [slow])));
+    let fired = (0..10).map(|it| fire(&fixture, plan(&format!("k{it}"))));
     for neighbour in join_all(fired).await {
         assert_matches!(neighbour.unwrap(), Ok(ClaimOutcome::Open(_)));
     }
@@ -117,7 +117,7 @@ async fn a_member_whose_time_runs_out_costs_its_group_no_request() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_is_committed_or_has_timed_out_wherever_its_deadline_falls() {
     let fixture = Fixture::new().await;
-    fixture.store.execute_plan(shot("before")).await.unwrap();
+    fixture.store.execute_plan(plan("before")).await.unwrap();
     let mut committed = vec!["before".to_owned()];
     for number in 0..250 {
         let key = format!("k{number:03}");
@@ -126,7 +126,7 @@ async fn a_plan_is_committed_or_has_timed_out_wherever_its_deadline_falls() {
         let note = Statement::each(INSERT_EACH, [Value::from(key.as_str())]);
         let due = due_in(
             Duration::from_micros(number * 120),
-            shot_of(&key, [slow, note]),
+            plan_of(&key, [slow, note]),
         );
         match fixture.store.execute_plan(due).await {
             Ok(ClaimOutcome::Open(_)) => committed.push(key),
@@ -146,10 +146,10 @@ async fn plans_with_hardly_any_time_do_not_close_a_connection_each() {
     let mut backends = HashSet::new();
     for number in 0..ROUNDS {
         let slow = Statement::new("SELECT pg_sleep(0.006)", []);
-        let shot = shot_of(&number.to_string(), [slow]);
+        let plan = plan_of(&number.to_string(), [slow]);
         let outcome = fixture
             .store
-            .execute_plan(due_in(Duration::from_millis(4), shot))
+            .execute_plan(due_in(Duration::from_millis(4), plan))
             .await;
         assert_matches!(
             outcome,
@@ -174,10 +174,10 @@ async fn a_member_with_little_time_does_not_wait_for_those_with_more() {
     blocker.batch_execute(lock).await.unwrap();
     // The only group that may be in progress waits, so that the others queue as the next one.
     let hold = Statement::new("INSERT INTO hold VALUES (1)", []);
-    let first = fire(&fixture, due_in(TIME, shot_of("first", [hold])));
+    let first = fire(&fixture, due_in(TIME, plan_of("first", [hold])));
     let slow = |key: &str, time| {
         let slow = Statement::new("SELECT pg_sleep(60)", []);
-        fire(&fixture, due_in(time, shot_of(key, [slow])))
+        fire(&fixture, due_in(time, plan_of(key, [slow])))
     };
     let slower: Vec<_> = (0..8).map(|it| slow(&format!("s{it}"), LATE)).collect();
     let last = slow("last", TIME * 2);
@@ -197,22 +197,22 @@ async fn slow_statements_are_cancelled_and_leave_connections_for_the_others() {
     let fixture = Fixture::with(|settings| settings.connections = 2).await;
     for number in 0..4 {
         let slow = Statement::new("SELECT pg_sleep(60)", []);
-        let outcome = run(&fixture, shot_of(&format!("slow{number}"), [slow])).await;
+        let outcome = run(&fixture, plan_of(&format!("slow{number}"), [slow])).await;
         assert_matches!(outcome, Err(StoreError::TimedOut), "{number}");
     }
     let running = "SELECT count(*) FROM pg_stat_activity
         WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid()";
     eventually(PATIENCE, async || fixture.count(running).await == 0).await;
     for number in 0..10 {
-        let outcome = fixture.store.execute_plan(shot(&number.to_string())).await;
+        let outcome = fixture.store.execute_plan(plan(&number.to_string())).await;
         assert_matches!(outcome, Ok(ClaimOutcome::Open(_)), "{number}");
     }
 }
 
 fn fire(
     fixture: &Fixture,
-    shot: PlannedRequest<Statement>,
+    plan: PlannedRequest<Statement>,
 ) -> tokio::task::JoinHandle<Result<ClaimOutcome<Duration>, StoreError>> {
     let store = fixture.store.clone();
-    tokio::spawn(async move { store.execute_plan(shot).await })
+    tokio::spawn(async move { store.execute_plan(plan).await })
 }

@@ -103,10 +103,10 @@ async fn without_the_key_reading_fails_clearly_and_nothing_runs_again() {
         let error = error.to_string();
         assert!(error.contains("not among the keys here"), "{error}");
     };
-    missing(other.claim(claim("shot")).await.unwrap_err());
+    missing(other.claim(claim("plan")).await.unwrap_err());
     missing(other.look_up(&claim("tx").scope).await.unwrap_err());
-    let shot = single_shot(claim("shot"), Vec::new(), CARD);
-    missing(other.execute_plan(shot).await.unwrap_err());
+    let plan = single_shot(claim("plan"), Vec::new(), CARD);
+    missing(other.execute_plan(plan).await.unwrap_err());
     missing(other.enter(entry("tx")).await.unwrap_err());
     missing(carried(&other).await.unwrap_err());
     let lapsed = Lapsed {
@@ -141,7 +141,7 @@ async fn a_key_that_was_replaced_still_reads_and_the_new_one_writes() {
     let fixture = Fixture::with(|it| it.keyring = keyring(&[1])).await;
     say_all(&fixture.store).await;
     let both = beside(&fixture, keyring(&[2, 1])).await;
-    for key in ["shot", "tx"] {
+    for key in ["plan", "tx"] {
         let taken = both.claim(claim(key)).await.unwrap();
         let ClaimOutcome::Taken(Taken::Replay {
             response: stored, ..
@@ -152,8 +152,8 @@ async fn a_key_that_was_replaced_still_reads_and_the_new_one_writes() {
         assert_eq!(stored, response(CARD));
     }
     assert_eq!(carried(&both).await.unwrap(), [CARD]);
-    let shot = single_shot(claim("new"), Vec::new(), CARD);
-    both.execute_plan(shot).await.unwrap();
+    let plan = single_shot(claim("new"), Vec::new(), CARD);
+    both.execute_plan(plan).await.unwrap();
     let new = beside(&fixture, keyring(&[2])).await;
     let record = new.look_up(&claim("new").scope).await.unwrap().unwrap();
     assert_eq!(record.response, Some(response(CARD)));
@@ -183,8 +183,8 @@ async fn an_operator_reads_what_the_keys_at_hand_decrypt() {
 
 /// Stores a response of each kind, an event, and a request whose owner has died.
 async fn say_all(store: &Postgres) {
-    let shot = single_shot(claim("shot"), Vec::new(), CARD);
-    let ran = store.execute_plan(shot).await.unwrap();
+    let plan = single_shot(claim("plan"), Vec::new(), CARD);
+    let ran = store.execute_plan(plan).await.unwrap();
     assert!(matches!(ran, ClaimOutcome::Open(_)));
     let ClaimOutcome::Open(mut tx) = store.claim(claim("tx")).await.unwrap() else {
         panic!("expected a free key");

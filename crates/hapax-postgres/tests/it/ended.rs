@@ -15,7 +15,7 @@ use hapax_testkit::{
     events::{claim, event, message, response},
 };
 
-use crate::fixture::{Fixture, INSERT, shot, shot_of};
+use crate::fixture::{Fixture, INSERT, plan, plan_of};
 
 const ENDINGS: [&str; 6] = [
     "COMMIT",
@@ -209,12 +209,12 @@ async fn a_plan_with_a_statement_that_would_end_its_group_is_refused() {
     let fixture = Fixture::new().await;
     for ending in ENDINGS {
         let insert = Statement::new(INSERT, [Value::from("half")]);
-        let plan = shot_of("bad", [insert, Statement::new(ending, [])]);
+        let plan = plan_of("bad", [insert, Statement::new(ending, [])]);
         let outcome = fixture.store.execute_plan(plan).await;
         check_refused(&outcome.unwrap_err(), ending);
         assert_eq!(fixture.count(STORED).await, 0, "{ending}");
     }
-    let outcome = fixture.store.execute_plan(shot("good")).await;
+    let outcome = fixture.store.execute_plan(plan("good")).await;
     assert_matches!(outcome, Ok(ClaimOutcome::Open(_)));
     assert_eq!(fixture.notes().await, ["good"]);
 }

@@ -111,16 +111,16 @@ pub(crate) fn settings(url: &str) -> Settings {
 }
 
 /// A single-shot request that inserts its key as a note and emits one event.
-pub(crate) fn shot(key: &str) -> PlannedRequest<Statement> {
-    shot_of(key, [Statement::each(INSERT_EACH, [Value::from(key)])])
+pub(crate) fn plan(key: &str) -> PlannedRequest<Statement> {
+    plan_of(key, [Statement::each(INSERT_EACH, [Value::from(key)])])
 }
 
 /// A single-shot request with these statements that emits one event.
-pub(crate) fn shot_of(
+pub(crate) fn plan_of(
     key: &str,
     statements: impl IntoIterator<Item = Statement>,
 ) -> PlannedRequest<Statement> {
-    let mut shot = single_shot(claim(key), statements.into_iter().collect(), key);
-    shot.events.push(event(key));
-    shot
+    let mut plan = single_shot(claim(key), statements.into_iter().collect(), key);
+    plan.events.push(event(key));
+    plan
 }

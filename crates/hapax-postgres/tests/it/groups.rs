@@ -22,7 +22,7 @@ use hapax_testkit::{
 };
 use tokio::task::JoinHandle;
 
-use crate::fixture::{Fixture, INSERT, PATIENCE, shot, shot_of};
+use crate::fixture::{Fixture, INSERT, PATIENCE, plan, plan_of};
 
 /// Counts commits.
 fn counted(settings: &mut Settings) -> Arc<AtomicUsize> {
@@ -36,11 +36,11 @@ fn counted(settings: &mut Settings) -> Arc<AtomicUsize> {
     commits
 }
 
-type Told = Vec<Result<ClaimOutcome<Duration>, StoreError>>;
+type Outcomes = Vec<Result<ClaimOutcome<Duration>, StoreError>>;
 
 /// Starts requests while the only group that may be in progress waits for a table lock, so that
 /// they queue as the next group. Then releases the lock.
-async fn together(fixture: &Fixture, shots: Vec<PlannedRequest<Statement>>) -> Told {
+async fn together(fixture: &Fixture, plans: Vec<PlannedRequest<Statement>>) -> Outcomes {
     let blocker = fixture.database.client().await;
     blocker
         .batch_execute("BEGIN; LOCK TABLE hold")
@@ -48,12 +48,12 @@ async fn together(fixture: &Fixture, shots: Vec<PlannedRequest<Statement>>) -> T
         .unwrap();
     let first = fire(
         fixture,
-        shot_of("first", [Statement::new("INSERT INTO hold VALUES (1)", [])]),
+        plan_of("first", [Statement::new("INSERT INTO hold VALUES (1)", [])]),
     );
     let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'hold'::regclass";
     eventually(PATIENCE, async || fixture.count(waits).await == 1).await;
-    let waiting = shots.len();
-    let fired: Vec<_> = shots.into_iter().map(|shot| fire(fixture, shot)).collect();
+    let waiting = plans.len();
+    let fired: Vec<_> = plans.into_iter().map(|plan| fire(fixture, plan)).collect();
     eventually(PATIENCE, async || fixture.store.queued() == waiting).await;
     blocker.batch_execute("COMMIT").await.unwrap();
     assert!(matches!(first.await.unwrap(), Ok(ClaimOutcome::Open(_))));
@@ -66,10 +66,10 @@ async fn together(fixture: &Fixture, shots: Vec<PlannedRequest<Statement>>) -> T
 
 fn fire(
     fixture: &Fixture,
-    shot: PlannedRequest<Statement>,
+    plan: PlannedRequest<Statement>,
 ) -> JoinHandle<Result<ClaimOutcome<Duration>, StoreError>> {
     let store = fixture.store.clone();
-    tokio::spawn(async move { store.execute_plan(shot).await })
+    tokio::spawn(async move { store.execute_plan(plan).await })
 }
 
 async fn one_lane(set: impl FnOnce(&mut Settings)) -> Fixture {
@@ -83,7 +83,7 @@ async fn one_lane(set: impl FnOnce(&mut Settings)) -> Fixture {
 }
 
 #[track_caller]
-fn check_committed(outcome: &Told) {
+fn check_committed(outcome: &Outcomes) {
     let committed =
         |ran: &Result<ClaimOutcome<Duration>, StoreError>| matches!(ran, Ok(ClaimOutcome::Open(_)));
     assert!(outcome.iter().all(committed), "{outcome:?}");
@@ -95,7 +95,7 @@ async fn requests_that_wait_together_share_a_commit() {
     let fixture = one_lane(|settings| commits = Some(counted(settings))).await;
     let outcome = together(
         &fixture,
-        (0..60).map(|it| shot(&format!("k{it:02}"))).collect(),
+        (0..60).map(|it| plan(&format!("k{it:02}"))).collect(),
     )
     .await;
     check_committed(&outcome);
@@ -110,7 +110,7 @@ async fn requests_that_wait_together_share_a_commit() {
     for it in 0..60 {
         let taken = fixture
             .store
-            .execute_plan(shot(&format!("k{it:02}")))
+            .execute_plan(plan(&format!("k{it:02}")))
             .await
             .unwrap();
         let ClaimOutcome::Taken(Taken::Replay {
@@ -131,7 +131,7 @@ async fn groups_of_one_commit_one_by_one() {
         settings.group_max = 1;
     })
     .await;
-    let outcome = together(&fixture, (0..5).map(|it| shot(&format!("k{it}"))).collect()).await;
+    let outcome = together(&fixture, (0..5).map(|it| plan(&format!("k{it}"))).collect()).await;
     check_committed(&outcome);
     assert_eq!(commits.unwrap().load(Ordering::SeqCst), 6);
 }
@@ -139,11 +139,11 @@ async fn groups_of_one_commit_one_by_one() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_whose_statement_fails_fails_alone() {
     let fixture = one_lane(|_| {}).await;
-    let bad = shot_of("bad", [Statement::new(INSERT, [Value::Null])]);
-    let odd = shot_of("odd", [Statement::new(INSERT, [Value::from(7_i64)])]);
-    let mut shots = vec![bad, odd];
-    shots.extend((0..10).map(|it| shot(&format!("k{it}"))));
-    let outcome = together(&fixture, shots).await;
+    let bad = plan_of("bad", [Statement::new(INSERT, [Value::Null])]);
+    let odd = plan_of("odd", [Statement::new(INSERT, [Value::from(7_i64)])]);
+    let mut plans = vec![bad, odd];
+    plans.extend((0..10).map(|it| plan(&format!("k{it}"))));
+    let outcome = together(&fixture, plans).await;
     assert!(
         matches!(outcome[0], Err(StoreError::Statement { .. })),
         "{:?}",
@@ -157,18 +157,18 @@ async fn a_member_whose_statement_fails_fails_alone() {
     check_committed(&outcome[2..].iter().map(again).collect());
     assert_eq!(fixture.notes().await.len(), 10);
     // The failed request has left its key free.
-    let outcome = fixture.store.execute_plan(shot("bad")).await;
+    let outcome = fixture.store.execute_plan(plan("bad")).await;
     assert_matches!(outcome, Ok(ClaimOutcome::Open(_)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stored_key_in_a_group_is_replayed_and_its_neighbours_commit() {
     let fixture = one_lane(|_| {}).await;
-    fixture.store.execute_plan(shot("old")).await.unwrap();
-    let mut mismatch = shot("old");
+    fixture.store.execute_plan(plan("old")).await.unwrap();
+    let mut mismatch = plan("old");
     mismatch.claim.fingerprint = fingerprint(9);
-    let shots = vec![shot("k1"), shot("old"), shot("k2"), shot("k1"), mismatch];
-    let outcome = together(&fixture, shots).await;
+    let plans = vec![plan("k1"), plan("old"), plan("k2"), plan("k1"), mismatch];
+    let outcome = together(&fixture, plans).await;
     let mut outcome: Vec<_> = outcome.into_iter().map(Result::unwrap).collect();
     // Two requests with the same key are never in one group, so either of them may be first.
     if matches!(outcome[0], ClaimOutcome::Taken(_)) {
@@ -196,9 +196,9 @@ async fn a_key_that_another_node_is_using_delays_no_other() {
     let fixture = one_lane(|settings| settings.wait = PATIENCE).await;
     let other = fixture.beside().await;
     let tx = other.claim(claim("busy")).await;
-    let mut shots = vec![shot("busy")];
-    shots.extend((0..10).map(|it| shot(&format!("k{it}"))));
-    let busy_is_told = together_but(&fixture, shots).await;
+    let mut plans = vec![plan("busy")];
+    plans.extend((0..10).map(|it| plan(&format!("k{it}"))));
+    let busy_is_told = together_but(&fixture, plans).await;
     assert!(
         !busy_is_told.is_finished(),
         "the busy key was not waited for"
@@ -217,9 +217,9 @@ async fn a_key_that_another_node_is_using_delays_no_other() {
 /// Like `together`, for requests of which the first still waits at the end; returns its task.
 async fn together_but(
     fixture: &Fixture,
-    shots: Vec<PlannedRequest<Statement>>,
+    plans: Vec<PlannedRequest<Statement>>,
 ) -> JoinHandle<Result<ClaimOutcome<Duration>, StoreError>> {
-    let mut fired = shots.into_iter().map(|shot| fire(fixture, shot));
+    let mut fired = plans.into_iter().map(|plan| fire(fixture, plan));
     let first = fired.next().unwrap();
     for neighbour in join_all(fired).await {
         assert!(matches!(neighbour.unwrap(), Ok(ClaimOutcome::Open(_))));
@@ -238,10 +238,10 @@ async fn a_row_that_somebody_holds_does_not_hold_a_whole_group() {
         .batch_execute("BEGIN; UPDATE hot SET it = 2")
         .await
         .unwrap();
-    let hot = shot_of("hot", [Statement::new("UPDATE hot SET it = it + 1", [])]);
-    let mut shots = vec![hot];
-    shots.extend((0..10).map(|it| shot(&format!("k{it}"))));
-    let outcome = together_but(&fixture, shots).await;
+    let hot = plan_of("hot", [Statement::new("UPDATE hot SET it = it + 1", [])]);
+    let mut plans = vec![hot];
+    plans.extend((0..10).map(|it| plan(&format!("k{it}"))));
+    let outcome = together_but(&fixture, plans).await;
     blocker.batch_execute("COMMIT").await.unwrap();
     assert!(matches!(outcome.await.unwrap(), Ok(ClaimOutcome::Open(_))));
     assert_eq!(fixture.count("SELECT it::int8 FROM hot").await, 3);
@@ -266,10 +266,10 @@ async fn two_nodes_groups_that_lock_each_other_out_all_commit() {
             0 => (&fixture, up),
             _ => (&other, up.into_iter().rev().collect()),
         };
-        fire(node, shot_of(&format!("k{it}"), ids.into_iter().map(take)))
+        fire(node, plan_of(&format!("k{it}"), ids.into_iter().map(take)))
     };
     let fired: Vec<_> = (0..200).map(ask).collect();
-    let mut outcome: Told = join_all(fired)
+    let mut outcome: Outcomes = join_all(fired)
         .await
         .into_iter()
         .map(Result::unwrap)

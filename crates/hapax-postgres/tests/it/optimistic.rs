@@ -15,7 +15,7 @@ use hapax_testkit::{
     wait::eventually,
 };
 
-use crate::fixture::{Fixture, INSERT, PATIENCE, settings, shot};
+use crate::fixture::{Fixture, INSERT, PATIENCE, settings, plan};
 
 const STORES: &str = "INSERT INTO hapax.idempotency_key";
 const EVENTS: &str = "SELECT count(*) FROM hapax.outbox_event";
@@ -123,7 +123,7 @@ async fn a_claim_or_a_plan_that_commits_during_the_handler_wins() {
     assert_matches!(complete(open, "lost").await, Err(StoreError::NotClaimed));
     here.store.forget(&claim("k").scope).await.unwrap();
     let open = written(&there.store, "lost").await;
-    let ran = here.store.execute_plan(shot("k")).await.unwrap();
+    let ran = here.store.execute_plan(plan("k")).await.unwrap();
     assert_matches!(ran, ClaimOutcome::Open(_));
     assert_matches!(complete(open, "lost").await, Err(StoreError::NotClaimed));
     assert_eq!(here.notes().await, ["k"]);

@@ -15,7 +15,7 @@ use hapax_testkit::{
 
 use crate::fixture::{Fixture, INSERT};
 
-async fn ride(fixture: &Fixture, claim: Claim) -> Tx {
+async fn open_pipelined(fixture: &Fixture, claim: Claim) -> Tx {
     match fixture
         .store
         .claim_pipelined(claim, OnClaimed::nothing())
@@ -29,7 +29,7 @@ async fn ride(fixture: &Fixture, claim: Claim) -> Tx {
 #[tokio::test]
 async fn a_free_key_is_claimed_with_the_first_statement() {
     let fixture = Fixture::new().await;
-    let mut tx = ride(&fixture, claim("k")).await;
+    let mut tx = open_pipelined(&fixture, claim("k")).await;
     tx.execute(INSERT, &[&"first"]).await.unwrap();
     // From here on the key is locked.
     let other = fixture.beside().await;
@@ -55,14 +55,14 @@ async fn a_free_key_is_claimed_with_the_first_statement() {
 #[tokio::test]
 async fn a_taken_key_fails_the_first_statement_and_says_what_it_was_taken_for() {
     let fixture = Fixture::new().await;
-    let tx = ride(&fixture, claim("k")).await;
+    let tx = open_pipelined(&fixture, claim("k")).await;
     tx.complete(&response("theirs"), Effect::Keep)
         .await
         .unwrap();
     let mut other = claim("k");
     other.fingerprint = fingerprint(2);
     for (claim, taken) in [(claim("k"), None), (other, Some(Taken::Mismatch))] {
-        let mut tx = ride(&fixture, claim).await;
+        let mut tx = open_pipelined(&fixture, claim).await;
         let outcome = tx
             .query("INSERT INTO note VALUES ('mine') RETURNING text", &[])
             .await;
@@ -87,7 +87,7 @@ async fn a_key_that_another_transaction_has_loses_and_may_run_again() {
     let fixture = Fixture::new().await;
     let other = fixture.beside().await;
     let theirs = other.claim(claim("k")).await;
-    let mut tx = ride(&fixture, claim("k")).await;
+    let mut tx = open_pipelined(&fixture, claim("k")).await;
     let outcome = tx.execute(INSERT, &[&"mine"]).await;
     assert_matches!(outcome, Err(StoreError::NotClaimed));
     assert!(tx.has_conflict());
@@ -108,10 +108,10 @@ async fn a_handler_without_a_statement_claims_at_its_end() {
     let fixture = Fixture::new().await;
     for effect in [Effect::Keep, Effect::Drop] {
         let key = format!("{effect:?}");
-        let mut tx = ride(&fixture, claim(&key)).await;
+        let mut tx = open_pipelined(&fixture, claim(&key)).await;
         tx.emit(event(&key)).unwrap();
         tx.complete(&response(&key), effect).await.unwrap();
-        let tx = ride(&fixture, claim(&key)).await;
+        let tx = open_pipelined(&fixture, claim(&key)).await;
         let outcome = tx.complete(&response("again"), effect).await;
         assert_matches!(outcome, Err(StoreError::NotClaimed));
     }
@@ -121,8 +121,8 @@ async fn a_handler_without_a_statement_claims_at_its_end() {
             .await,
         1
     );
-    ride(&fixture, claim("rolled back")).await.rollback().await;
-    drop(ride(&fixture, claim("dropped")).await);
+    open_pipelined(&fixture, claim("rolled back")).await.rollback().await;
+    drop(open_pipelined(&fixture, claim("dropped")).await);
     assert_eq!(
         fixture
             .count("SELECT count(*) FROM hapax.idempotency_key")
@@ -138,7 +138,7 @@ async fn a_first_statement_that_is_cut_off_stores_no_response_and_says_so() {
     let fixture = Fixture::new().await;
     let lock = "BEGIN; LOCK TABLE note IN ACCESS EXCLUSIVE MODE";
     fixture.run(lock).await;
-    let mut tx = ride(&fixture, claim("k")).await;
+    let mut tx = open_pipelined(&fixture, claim("k")).await;
     let execute = tx.execute(INSERT, &[&"late"]);
     let outcome = tokio::time::timeout(Duration::from_millis(200), execute).await;
     assert!(outcome.is_err(), "the statement did not wait for the lock");
@@ -153,7 +153,7 @@ async fn a_first_statement_that_is_cut_off_stores_no_response_and_says_so() {
 #[tokio::test]
 async fn a_first_statement_that_fails_dooms_the_transaction_and_frees_the_key() {
     let fixture = Fixture::new().await;
-    let mut tx = ride(&fixture, claim("k")).await;
+    let mut tx = open_pipelined(&fixture, claim("k")).await;
     let outcome = tx.execute("INSERT INTO note VALUES (NULL)", &[]).await;
     assert_matches!(outcome, Err(StoreError::Statement { .. }));
     assert!(!tx.has_conflict());

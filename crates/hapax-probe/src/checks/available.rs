@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::{
-    http::{Answer, Failure, Request},
+    http::{Response, Failure, Request},
     subject::Subject,
     verdict::Stop,
 };
@@ -22,7 +22,7 @@ const TRIES: usize = 5;
 const BETWEEN: Duration = Duration::from_millis(200);
 
 /// Sends a request, which has to get a response.
-pub(crate) async fn response(subject: &Subject<'_>, request: &Request) -> Result<Answer, Stop> {
+pub(crate) async fn response(subject: &Subject<'_>, request: &Request) -> Result<Response, Stop> {
     available(subject, request)
         .await?
         .map_err(|failure| no_response(request, failure))
@@ -32,7 +32,7 @@ pub(crate) async fn response(subject: &Subject<'_>, request: &Request) -> Result
 pub(crate) async fn available(
     subject: &Subject<'_>,
     request: &Request,
-) -> Result<Result<Answer, Failure>, Stop> {
+) -> Result<Result<Response, Failure>, Stop> {
     let mut last = subject.exchange(request, None).await?;
     for _ in 1..ATTEMPTS {
         let is_temporary = last
@@ -67,7 +67,7 @@ pub(crate) async fn pause(subject: &Subject<'_>, time: Duration) {
 
 /// Sends a request, a few times if the server asks to send it later: it may free a key a moment after
 /// its response. A server that calls a mismatch "in flight" would be waited for longer in vain.
-pub(crate) async fn patiently(subject: &Subject<'_>, request: &Request) -> Result<Answer, Stop> {
+pub(crate) async fn patiently(subject: &Subject<'_>, request: &Request) -> Result<Response, Stop> {
     let mut answer = subject.send(request).await?;
     for _ in 1..TRIES {
         if !subject.is_temporary(&answer) {

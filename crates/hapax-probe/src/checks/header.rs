@@ -13,7 +13,7 @@ use crate::{
         header_outcome::{judged, no_effect, outcome, padded, require_refusal, uuid_only},
         proof::{Proof, require_bodies},
     },
-    http::{Answer, Failure},
+    http::{Response, Failure},
     profile::{KeyForm, Missing},
     subject::{First, KEY, Subject},
     verdict::{Judge, Judged, Judgement, Stop},
@@ -278,7 +278,7 @@ fn judge_invalid(
     subject: &Subject<'_>,
     judge: &mut Judge,
     case: &Invalid,
-    answer: &Answer,
+    answer: &Response,
 ) -> bool {
     let what = case.what;
     judge.require(answer.status < 500, || {
@@ -516,7 +516,7 @@ async fn not_accepted(
     subject: &Subject<'_>,
     judge: &mut Judge,
     what: &str,
-    answer: &Answer,
+    answer: &Response,
 ) -> Result<bool, Stop> {
     // If a request with a bare key is refused too, the form of the key is not the reason.
     subject.accepted().await?;
@@ -530,7 +530,7 @@ async fn not_accepted(
 
 /// Sends a first request with this value of the header, and returns the response as the error if it
 /// was not accepted.
-async fn first_under(subject: &Subject<'_>, value: &str) -> Result<Result<First, Answer>, Stop> {
+async fn first_under(subject: &Subject<'_>, value: &str) -> Result<Result<First, Response>, Stop> {
     let payload = subject.payload();
     let request = subject.without_key(&payload).header(KEY, value.as_bytes());
     let answer = response(subject, &request).await?;

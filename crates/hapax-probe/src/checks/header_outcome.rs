@@ -1,13 +1,13 @@
 //! What the responses to a form of the key mean.
 
 use crate::{
-    http::Answer,
+    http::Response,
     profile::{KeyForm, Refusal},
     subject::Subject,
     verdict::{Judge, Judgement, Verdict},
 };
 
-pub(super) fn require_refusal(judge: &mut Judge, refusal: Refusal, answer: &Answer, what: &str) {
+pub(super) fn require_refusal(judge: &mut Judge, refusal: Refusal, answer: &Response, what: &str) {
     judge.require(refusal.allows(answer), || {
         format!(
             "{what}: expected {}, got {}",
@@ -26,7 +26,7 @@ pub(super) fn no_effect(judge: &mut Judge, made: Option<u64>) {
 }
 
 /// Returns what a response means, without its text.
-pub(super) fn outcome(answer: &Answer) -> String {
+pub(super) fn outcome(answer: &Response) -> String {
     if answer.is_success() {
         format!("executed ({})", answer.status)
     } else {

@@ -15,7 +15,7 @@ use crate::{
         proof::Proof,
         race::{Duplicate, duplicate, race_effect, race_mismatch, race_of},
     },
-    http::{Answer, Failure, Request, Target},
+    http::{Response, Failure, Request, Target},
     plan::Vary,
     subject::Subject,
     verdict::{Judge, Judged, Judgement, Stop, Verdict},
@@ -94,8 +94,8 @@ pub(crate) const CHECKS: &[Check] = &[
 
 /// A slow request's response, and what became of the request that was sent while it ran.
 struct Overlap {
-    slow: Answer,
-    during: Result<Answer, Failure>,
+    slow: Response,
+    during: Result<Response, Failure>,
 }
 
 /// Sends a slow request, and another request while it runs.
@@ -253,7 +253,7 @@ pub(crate) async fn mismatch_at(subject: &Subject<'_>, node: Option<&Target>) ->
 }
 
 /// Requires a mismatch that did not wait for the running request.
-fn judge_mismatch(subject: &Subject<'_>, answer: &Answer, slow: &Answer, judge: &mut Judge) {
+fn judge_mismatch(subject: &Subject<'_>, answer: &Response, slow: &Response, judge: &mut Judge) {
     let profile = subject.profile();
     if matches!(answer.status, 429 | 502..=504) {
         judge.missing(format!("another payload got {}", answer.describe()));
@@ -355,7 +355,7 @@ async fn ends(subject: &Subject<'_>) -> Judged {
     let results = subject.race(&vec![request.clone(); SLOW_RACERS]).await?;
     let retry = subject.settled(&request).await?;
     let mut judge = Judge::new();
-    if !retry.is_success() && !results.iter().flatten().any(Answer::is_success) {
+    if !retry.is_success() && !results.iter().flatten().any(Response::is_success) {
         return Err(Stop::NotAccepted(retry.describe()));
     }
     if results.iter().all(Result::is_err) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::{
     checks::{Check, Need, available::pause, client_gone::Gone},
-    http::{Answer, Cut, Failure, Request},
+    http::{Response, Cut, Failure, Request},
     subject::Subject,
     verdict::{Judge, Judged, Judgement, Stop},
 };
@@ -92,7 +92,7 @@ struct Size {
 
 impl Size {
     /// Estimates the size of a response. The reason phrase and the chunks are not known.
-    fn of(answer: &Answer) -> Self {
+    fn of(answer: &Response) -> Self {
         let reason = match answer.status {
             201 => "Created",
             202 => "Accepted",
@@ -187,7 +187,7 @@ async fn client_timeout(subject: &Subject<'_>) -> Judged {
 }
 
 /// Requires that the request got to the server, before its response was lost.
-fn reached(request: &Request, lost: Result<Answer, Failure>) -> Result<(), Stop> {
+fn reached(request: &Request, lost: Result<Response, Failure>) -> Result<(), Stop> {
     match lost {
         Ok(_) | Err(Failure::Cut) => Ok(()),
         Err(failure) => Err(Stop::NoResponse {
@@ -238,8 +238,8 @@ mod tests {
     use super::*;
     use crate::http::Field;
 
-    fn answer(status: u16, fields: &[(&str, &str)], body: &str) -> Answer {
-        Answer {
+    fn answer(status: u16, fields: &[(&str, &str)], body: &str) -> Response {
+        Response {
             status,
             fields: fields
                 .iter()

@@ -15,7 +15,7 @@ use crate::{
         proof::Proof,
         race::race,
     },
-    http::{Answer, Failure, Request, Target},
+    http::{Response, Failure, Request, Target},
     subject::Subject,
     verdict::{Judge, Judged, Judgement, Stop},
 };
@@ -219,7 +219,7 @@ async fn restart_effect(subject: &Subject<'_>) -> Judged {
 async fn interrupted(
     subject: &Subject<'_>,
     command: &str,
-) -> Result<(Request, Result<Answer, Failure>), Stop> {
+) -> Result<(Request, Result<Response, Failure>), Stop> {
     let operation = subject.operation;
     let payload = subject.filled(operation.slow.as_ref().unwrap_or(&operation.body));
     let request = subject.request(&subject.key(), &payload);

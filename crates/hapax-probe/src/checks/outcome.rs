@@ -6,7 +6,7 @@
 
 use crate::{
     checks::{Check, Need, available::patiently, in_flight::is_sane, proof::require_bodies},
-    http::{Answer, Request},
+    http::{Response, Request},
     subject::Subject,
     verdict::{Judge, Judged, Judgement, Stop, Verdict},
 };
@@ -100,7 +100,7 @@ impl Class {
 struct Sample {
     key: String,
     request: Request,
-    answer: Answer,
+    answer: Response,
 }
 
 /// Sends each payload that is refused under a new key.
@@ -154,7 +154,7 @@ async fn remembered(subject: &Subject<'_>, class: Class) -> Judged {
 }
 
 /// Sends the usual payload under the key of a refusal.
-async fn usual(subject: &Subject<'_>, sample: &Sample) -> Result<Answer, Stop> {
+async fn usual(subject: &Subject<'_>, sample: &Sample) -> Result<Response, Stop> {
     let request = subject.request(&sample.key, &subject.payload());
     patiently(subject, &request).await
 }
@@ -232,7 +232,7 @@ enum Binding {
 }
 
 /// Reads from the response to the usual payload whether the key was free.
-fn binding(subject: &Subject<'_>, refused: &Answer, usual: &Answer) -> Binding {
+fn binding(subject: &Subject<'_>, refused: &Response, usual: &Response) -> Binding {
     let profile = subject.profile();
     let is_same = usual.status == refused.status && usual.is_like(refused);
     if usual.is_success() {

@@ -4,7 +4,7 @@
 
 use crate::{
     checks::{available::patiently, proof::Proof},
-    http::{Answer, Failure, Request},
+    http::{Response, Failure, Request},
     subject::Subject,
     verdict::{Judge, Judged, Judgement, Stop},
 };
@@ -21,9 +21,9 @@ pub(super) enum Duplicate<'a> {
     /// It got the first response.
     Served,
     /// It was refused because the key is in flight.
-    Refused(&'a Answer),
+    Refused(&'a Response),
     /// The server asks to send it again later, for another reason.
-    Later(&'a Answer),
+    Later(&'a Response),
     /// It has no response, for a reason that need not be the server's.
     Lost(String),
     /// Something that no duplicate may get.
@@ -32,8 +32,8 @@ pub(super) enum Duplicate<'a> {
 
 pub(super) fn duplicate<'a>(
     subject: &Subject<'_>,
-    result: &'a Result<Answer, Failure>,
-    first: &Answer,
+    result: &'a Result<Response, Failure>,
+    first: &Response,
 ) -> Duplicate<'a> {
     let profile = subject.profile();
     match result {
@@ -59,11 +59,11 @@ pub(crate) async fn race(
     requests: &[Request],
     retry: &Request,
     judge: &mut Judge,
-) -> Result<Answer, Stop> {
+) -> Result<Response, Stop> {
     let results = subject.race(requests).await?;
     let settled = subject.settled(retry).await?;
     if !settled.is_success() {
-        if !results.iter().flatten().any(Answer::is_success) {
+        if !results.iter().flatten().any(Response::is_success) {
             return Err(Stop::NotAccepted(settled.describe()));
         }
         judge.require(false, || {
@@ -181,7 +181,7 @@ pub(super) async fn race_mismatch(subject: &Subject<'_>) -> Judged {
 }
 
 /// Judges the response to a payload that lost the race for its key.
-fn judge_loser(subject: &Subject<'_>, result: &Result<Answer, Failure>, judge: &mut Judge) {
+fn judge_loser(subject: &Subject<'_>, result: &Result<Response, Failure>, judge: &mut Judge) {
     match result {
         Ok(answer) => judge.require(
             subject.profile().is_mismatch(answer)

@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 use crate::{
     checks::{Check, Need, proof::Proof},
-    http::{Answer, Framing},
+    http::{Response, Framing},
     subject::{First, Subject, sorted},
     verdict::{Judge, Judged, Judgement, Stop, Verdict},
 };
@@ -75,7 +75,7 @@ pub(crate) const CHECKS: &[Check] = &[
 ];
 
 /// Sends a first request and its retry.
-async fn pair(subject: &Subject<'_>) -> Result<(First, Answer), Stop> {
+async fn pair(subject: &Subject<'_>) -> Result<(First, Response), Stop> {
     let first = subject.accepted().await?;
     let replay = subject.settled(&first.request).await?;
     Ok((first, replay))

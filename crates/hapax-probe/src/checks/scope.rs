@@ -14,7 +14,7 @@ use crate::{
         },
         proof::require_bodies,
     },
-    http::{Answer, Request},
+    http::{Response, Request},
     subject::{First, Subject},
     verdict::{Judge, Judged, Judgement, Verdict},
 };
@@ -56,7 +56,7 @@ fn with_headers(request: &Request, headers: &[(String, String)]) -> Request {
 }
 
 /// Whether a response says that the credential is not accepted.
-fn is_denied(answer: &Answer) -> bool {
+fn is_denied(answer: &Response) -> bool {
     matches!(answer.status, 401 | 403)
 }
 
@@ -109,7 +109,7 @@ async fn other_path(subject: &Subject<'_>) -> Judged {
 async fn elsewhere(
     subject: &Subject<'_>,
     first: &First,
-    answer: &Answer,
+    answer: &Response,
     who: &str,
     scoped: Option<bool>,
 ) -> Judged {

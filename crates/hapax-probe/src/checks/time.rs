@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use crate::{
     checks::{Check, Need, proof::Proof},
-    http::Answer,
+    http::Response,
     subject::{First, Subject},
     verdict::{Judge, Judged, Judgement, Stop, Verdict},
 };
@@ -102,14 +102,14 @@ async fn is_kept(
     subject: &Subject<'_>,
     before: Option<u64>,
     first: &First,
-    answer: &Answer,
+    answer: &Response,
 ) -> Result<bool, Stop> {
     let made = subject.effects_since(before).await?;
     Ok(first.answer.is_like(answer) && made.is_none_or(|made| made <= 1))
 }
 
 /// Reports what a request got whose first response is not kept any more.
-fn ended(answer: &Answer, when: &str) -> Judgement {
+fn ended(answer: &Response, when: &str) -> Judgement {
     let status = answer.status;
     if answer.is_success() {
         Judgement::note(format!("{when} the request is executed again ({status})"))
@@ -123,7 +123,7 @@ fn ended(answer: &Answer, when: &str) -> Judgement {
 }
 
 /// Whether a refusal says that the key has expired.
-fn is_gone(answer: &Answer) -> bool {
+fn is_gone(answer: &Response) -> bool {
     let body = String::from_utf8_lossy(&answer.body).to_ascii_uppercase();
     answer.status == 410 || ((400..500).contains(&answer.status) && body.contains("EXPIRED"))
 }
@@ -134,7 +134,7 @@ mod tests {
 
     #[track_caller]
     fn check(status: u16, body: &str, verdict: Verdict, word: &str) {
-        let answer = Answer {
+        let answer = Response {
             status,
             fields: Vec::new(),
             body: body.as_bytes().to_vec(),

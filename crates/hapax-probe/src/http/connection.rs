@@ -19,7 +19,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use crate::http::{Request, Target, answer::Answer, reader::Reader};
+use crate::http::{Request, Target, response::Response, reader::Reader};
 
 /// The maximum size of a response in bytes. A race has 200 of them at once.
 const ANSWER_MAX: usize = 1024 * 1024;
@@ -98,7 +98,7 @@ impl Connector {
         request: &Request,
         cut: Option<Cut>,
         wait: Duration,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Response, Failure> {
         let limit = match cut {
             Some(Cut::Response(bytes)) => bytes,
             _ => ANSWER_MAX,
@@ -107,7 +107,7 @@ impl Connector {
     }
 
     /// Sends a request and reads its response, which is a list of effects.
-    pub(crate) async fn list(&self, request: &Request, wait: Duration) -> Result<Answer, Failure> {
+    pub(crate) async fn list(&self, request: &Request, wait: Duration) -> Result<Response, Failure> {
         self.exchange_up_to(LIST_MAX, request, None, wait).await
     }
 
@@ -118,7 +118,7 @@ impl Connector {
         request: &Request,
         cut: Option<Cut>,
         wait: Duration,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Response, Failure> {
         let start = Instant::now();
         let exchange = self.exchange_unbounded(limit, request, cut, start);
         timeout_at(start + wait, exchange)
@@ -132,7 +132,7 @@ impl Connector {
         request: &Request,
         cut: Option<Cut>,
         start: Instant,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Response, Failure> {
         let mut stream = self.open(&request.target).await?;
         // A server that refuses a request early stops reading: its response is still there.
         let sent = send(&mut stream, request, cut).await;
@@ -238,7 +238,7 @@ async fn has_arrived(stream: &mut dyn Stream) -> bool {
 }
 
 /// Reads a response, or as many bytes of it as the limit allows.
-async fn receive(stream: &mut dyn Stream, limit: usize, start: Instant) -> Result<Answer, Failure> {
+async fn receive(stream: &mut dyn Stream, limit: usize, start: Instant) -> Result<Response, Failure> {
     let mut reader = Reader::new();
     let mut buffer = vec![0; 16 * 1024];
     loop {

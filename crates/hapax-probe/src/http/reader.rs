@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::http::answer::{Answer, Field};
+use crate::http::response::{Response, Field};
 
 /// The maximum number of header fields of a response.
 const FIELDS_MAX: usize = 128;
@@ -43,7 +43,7 @@ pub(crate) struct Reader {
     /// The number of bytes in which the end of a line or of a head was searched for.
     searched: usize,
     interim: usize,
-    answer: Answer,
+    answer: Response,
 }
 
 impl Reader {
@@ -54,7 +54,7 @@ impl Reader {
             used: 0,
             searched: 0,
             interim: 0,
-            answer: Answer {
+            answer: Response {
                 status: 0,
                 fields: Vec::new(),
                 body: Vec::new(),
@@ -77,7 +77,7 @@ impl Reader {
     }
 
     /// Returns the response when it is complete or the connection has ended, or `None` if it was cut.
-    pub(crate) fn finish(mut self, elapsed: Duration) -> Option<Answer> {
+    pub(crate) fn finish(mut self, elapsed: Duration) -> Option<Response> {
         match self.state {
             State::Complete => {}
             State::ToEnd => self.answer.body = self.bytes.split_off(self.used),
@@ -210,7 +210,7 @@ impl Reader {
 }
 
 /// Returns how the body of a response ends.
-fn framing(answer: &Answer) -> Result<State, String> {
+fn framing(answer: &Response) -> Result<State, String> {
     if matches!(answer.status, 204 | 304) {
         return Ok(State::Complete);
     }
@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     /// Reads a response in pieces of this size. `None` is a response that goes on.
-    fn read(bytes: &[u8], size: usize, at_end: bool) -> Result<Option<Answer>, String> {
+    fn read(bytes: &[u8], size: usize, at_end: bool) -> Result<Option<Response>, String> {
         let mut reader = Reader::new();
         let mut complete = false;
         for piece in bytes.chunks(size) {
@@ -280,7 +280,7 @@ mod tests {
             .flatten())
     }
 
-    fn complete(bytes: &[u8], at_end: bool) -> Answer {
+    fn complete(bytes: &[u8], at_end: bool) -> Response {
         for size in [1, 3] {
             assert!(matches!(read(bytes, size, at_end), Ok(Some(_))), "{size}");
         }

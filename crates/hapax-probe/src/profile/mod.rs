@@ -7,7 +7,7 @@ mod known;
 
 use serde::Serialize;
 
-use crate::http::Answer;
+use crate::http::Response;
 
 pub(crate) use known::PROFILES;
 
@@ -149,11 +149,11 @@ pub fn profiles() -> Vec<ProfileDescription> {
 
 impl Refusal {
     /// Whether a response is this refusal.
-    pub(crate) fn allows(&self, answer: &Answer) -> bool {
+    pub(crate) fn allows(&self, answer: &Response) -> bool {
         self.has_status(answer) && self.code.is_none_or(|code| answer.has_text(code))
     }
 
-    fn has_status(&self, answer: &Answer) -> bool {
+    fn has_status(&self, answer: &Response) -> bool {
         if self.statuses.is_empty() {
             (400..500).contains(&answer.status)
         } else {
@@ -192,12 +192,12 @@ impl Profile {
     ///
     /// If a mismatch and a request in flight have the same status, the code distinguishes them, and
     /// without a code `Retry-After` does.
-    pub(crate) fn is_mismatch(&self, answer: &Answer) -> bool {
+    pub(crate) fn is_mismatch(&self, answer: &Response) -> bool {
         self.mismatch.allows(answer) && !self.looks_in_flight(answer)
     }
 
     /// Whether a response says that the key is still running.
-    pub(crate) fn is_in_flight(&self, answer: &Answer) -> bool {
+    pub(crate) fn is_in_flight(&self, answer: &Response) -> bool {
         let Some(in_flight) = &self.in_flight else {
             return matches!(answer.status, 409 | 425) && answer.header("retry-after").is_some();
         };
@@ -215,7 +215,7 @@ impl Profile {
         })
     }
 
-    fn looks_in_flight(&self, answer: &Answer) -> bool {
+    fn looks_in_flight(&self, answer: &Response) -> bool {
         let Some(in_flight) = &self.in_flight else {
             return false;
         };
@@ -246,12 +246,12 @@ mod tests {
     use super::*;
     use crate::http::Field;
 
-    fn answer(status: u16, code: &str, retry_after: bool) -> Answer {
+    fn answer(status: u16, code: &str, retry_after: bool) -> Response {
         let fields = retry_after.then(|| Field {
             name: "Retry-After".to_owned(),
             value: b"1".to_vec(),
         });
-        Answer {
+        Response {
             status,
             fields: fields.into_iter().collect(),
             body: serde_json::json!({ "code": code }).to_string().into_bytes(),

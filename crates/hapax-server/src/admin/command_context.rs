@@ -10,7 +10,7 @@ use std::{
 };
 
 use hapax::{
-    admin::{Actor, Admin, AdminError, DestinationIndex, Job, Page, Ran},
+    admin::{Actor, Admin, AdminError, DestinationIndex, Job, Page, JobStep},
     mask::Mask,
 };
 use hapax_sinks::endpoints::TenantEndpoints;
@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use super::{
     Declare, ListQuery, Many,
-    jobs::{Act, begin, count},
+    jobs::{JobOperation, begin, count},
     keys_of,
 };
 use crate::{
@@ -122,7 +122,7 @@ impl CommandContext {
     /// for it if asked to.
     pub(crate) async fn many(
         &self,
-        act: Act,
+        act: JobOperation,
         destination: String,
         filter: ListQuery,
         reason: Option<String>,
@@ -141,7 +141,7 @@ impl CommandContext {
         let plural = if count == 1 { "" } else { "s" };
         if how.dry_run {
             let what = match act {
-                Act::ReplayEvents => "event",
+                JobOperation::ReplayEvents => "event",
                 _ => "dead letter",
             };
             let verb = if count == 1 { "es" } else { "" };
@@ -149,9 +149,9 @@ impl CommandContext {
         }
         let name = &many.destination;
         let question = match act {
-            Act::ReplayDeadLetters => format!("Replay {count} dead letter{plural} of {name}?"),
-            Act::DiscardDeadLetters => format!("Discard {count} dead letter{plural} of {name}?"),
-            Act::ReplayEvents => format!("Offer {count} event{plural} again to {name}?"),
+            JobOperation::ReplayDeadLetters => format!("Replay {count} dead letter{plural} of {name}?"),
+            JobOperation::DiscardDeadLetters => format!("Discard {count} dead letter{plural} of {name}?"),
+            JobOperation::ReplayEvents => format!("Offer {count} event{plural} again to {name}?"),
         };
         self.confirm(how.consent, &question)?;
         // The job is limited to what existed at the count, which is what was confirmed.
@@ -224,7 +224,7 @@ impl CommandContext {
                 return Ok(job);
             }
             output::note(format_args!("{} done", job.done));
-            if ran == Ran::Nothing {
+            if ran == JobStep::Nothing {
                 sleep(LOOK).await;
             }
         }

@@ -151,7 +151,7 @@ impl Declare {
         // Refuse a destination that can never be built here, and not in the log of every relay.
         wiring::destination(name, &spec, &environment::clock())?;
         let secrets = spec.take_secrets()?;
-        let sealed = self.keys.seal(name, &secrets);
+        let sealed = self.keys.encrypt(name, &secrets);
         let sealed = sealed.map_err(|problem| AdminError::invalid("sink", problem))?;
         Ok((spec.to_json().to_string(), sealed))
     }

@@ -161,7 +161,7 @@ pub(super) fn tenant_of(actor: &Actor, asked: Option<String>) -> Result<String, 
     let own = || actor.tenant().map(str::to_owned);
     asked
         .or_else(own)
-        .ok_or_else(|| AdminError::invalid("tenant", "is missing"))
+        .ok_or_else(|| AdminError::invalid("tenant", "is missing: expected the id of a tenant"))
 }
 
 impl AskDeliveries {

@@ -34,7 +34,7 @@ pub(crate) struct Counted {
 
 /// The operation of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Act {
+pub(crate) enum JobOperation {
     /// Make dead letters due again.
     ReplayDeadLetters,
     /// Discard dead letters permanently.
@@ -89,7 +89,7 @@ pub(super) async fn replay_dead_letters(
     headers: HeaderMap,
     Json(many): Json<Many>,
 ) -> Result<Response, Problem> {
-    answer(&admin, &caller, &headers, &many, Act::ReplayDeadLetters).await
+    answer(&admin, &caller, &headers, &many, JobOperation::ReplayDeadLetters).await
 }
 
 /// Creates a job that discards the dead letters that match a filter.
@@ -104,7 +104,7 @@ pub(super) async fn discard_dead_letters(
     headers: HeaderMap,
     Json(many): Json<Many>,
 ) -> Result<Response, Problem> {
-    answer(&admin, &caller, &headers, &many, Act::DiscardDeadLetters).await
+    answer(&admin, &caller, &headers, &many, JobOperation::DiscardDeadLetters).await
 }
 
 /// Creates a job that delivers the events that match a filter to a destination again.
@@ -119,7 +119,7 @@ pub(super) async fn replay_events(
     headers: HeaderMap,
     Json(many): Json<Many>,
 ) -> Result<Response, Problem> {
-    answer(&admin, &caller, &headers, &many, Act::ReplayEvents).await
+    answer(&admin, &caller, &headers, &many, JobOperation::ReplayEvents).await
 }
 
 /// Lists jobs, newest first.
@@ -189,7 +189,7 @@ async fn answer(
     caller: &Caller,
     headers: &HeaderMap,
     many: &Many,
-    act: Act,
+    act: JobOperation,
 ) -> Result<Response, Problem> {
     let (index, actor) = (admin.index(), &caller.actor);
     if many.dry_run {
@@ -222,13 +222,13 @@ pub(crate) async fn count(
     index: &DestinationIndex,
     actor: &Actor,
     many: &Many,
-    act: Act,
+    act: JobOperation,
 ) -> Result<Counted, AdminError> {
     let (filter, _) = filter(index, actor, many, act).await?;
     let store = index.store();
     let (name, seen) = (&many.destination, store.seen().await?);
     let count = match act {
-        Act::ReplayEvents => store.count_events(actor, &filter).await?,
+        JobOperation::ReplayEvents => store.count_events(actor, &filter).await?,
         _ => {
             store
                 .count_dead_letters(actor, name, &filter, &seen)
@@ -243,7 +243,7 @@ pub(crate) async fn begin(
     index: &DestinationIndex,
     actor: &Actor,
     many: &Many,
-    act: Act,
+    act: JobOperation,
     request_key: Option<String>,
 ) -> Result<Job, AdminError> {
     let (filter, partitions) = filter(index, actor, many, act).await?;
@@ -254,9 +254,9 @@ pub(crate) async fn begin(
     };
     let (store, name) = (index.store(), many.destination.as_str());
     let discard = match act {
-        Act::ReplayDeadLetters => None,
-        Act::DiscardDeadLetters => Some(many.reason.as_deref().unwrap_or_default()),
-        Act::ReplayEvents => {
+        JobOperation::ReplayDeadLetters => None,
+        JobOperation::DiscardDeadLetters => Some(many.reason.as_deref().unwrap_or_default()),
+        JobOperation::ReplayEvents => {
             let begun = store.start_event_job(actor, name, &filter, partitions, &options);
             return begun.await;
         }
@@ -270,7 +270,7 @@ async fn filter(
     index: &DestinationIndex,
     actor: &Actor,
     many: &Many,
-    act: Act,
+    act: JobOperation,
 ) -> Result<(EventFilter, Option<u8>), AdminError> {
     let ask = &many.filter;
     let paged = ask.destination.is_some() || ask.state.is_some() || ask.before.is_some();
@@ -279,7 +279,7 @@ async fn filter(
             "must not have destination, state, before or limit: a job is about all matches";
         return Err(AdminError::invalid("filter", problem));
     }
-    if act != Act::ReplayEvents {
+    if act != JobOperation::ReplayEvents {
         return Ok((ask.filter()?, None));
     }
     index

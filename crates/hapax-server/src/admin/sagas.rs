@@ -152,7 +152,7 @@ impl Decide {
             }
         }
         let step = || {
-            let missing = || AdminError::invalid("step", "is missing");
+            let missing = || AdminError::invalid("step", "is missing: expected the name of a step");
             self.step.clone().ok_or_else(missing)
         };
         Ok(match word {

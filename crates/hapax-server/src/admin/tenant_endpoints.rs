@@ -89,7 +89,10 @@ impl EndpointReplayMissing {
     pub(crate) fn ask(&self, waiting_max: u32, now: Timestamp) -> Result<ReplayUnsent, AdminError> {
         let since = read_time("since", self.since.as_deref())?;
         Ok(ReplayUnsent {
-            since: since.ok_or_else(|| AdminError::invalid("since", "is missing"))?,
+            since: since.ok_or_else(|| {
+                let problem = "is missing: expected a time such as 2026-01-31T12:00:00Z";
+                AdminError::invalid("since", problem)
+            })?,
             until: read_time("until", self.until.as_deref())?,
             after: self.after.clone(),
             is_dry_run: self.dry_run,

@@ -193,7 +193,10 @@ impl DecideUnknown {
     fn outcome(&self) -> Result<KeyOutcome, AdminError> {
         match (self.outcome.as_str(), &self.response) {
             ("happened", Some(response)) => Ok(KeyOutcome::Happened(response.parsed()?)),
-            ("happened", None) => Err(AdminError::invalid("response", "is missing")),
+            ("happened", None) => {
+                let problem = "is missing: expected the response that the service has given";
+                Err(AdminError::invalid("response", problem))
+            }
             ("did_not_happen", None) => Ok(KeyOutcome::DidNotHappen),
             ("did_not_happen", Some(_)) => {
                 let problem = "does not belong to \"did_not_happen\"";

@@ -20,12 +20,12 @@ pub(crate) struct Watch {
     keys: Keys,
     reach: NetworkPolicy,
     version: i64,
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<String, KnownDeclaration>,
 }
 
 /// The declaration of one destination.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct KnownDeclaration {
     /// The declaration; `None` if the destination is declared in the configuration.
     spec: Option<Spec>,
     is_paused: bool,
@@ -101,14 +101,14 @@ impl Watch {
         all
     }
 
-    fn read(&self, declared: &Declared) -> Result<Known, String> {
+    fn read(&self, declared: &Declared) -> Result<KnownDeclaration, String> {
         let is_removed = declared.removed_at.is_some();
         let spec = if is_removed {
             None
         } else {
             spec_of(declared, &self.keys, &self.reach)?
         };
-        Ok(Known {
+        Ok(KnownDeclaration {
             spec,
             is_paused: is_paused(declared),
             is_removed,

@@ -13,7 +13,7 @@ use crate::admin::{
     ListQuery,
     command_context::{CommandContext, Consent, How},
     events,
-    jobs::Act,
+    jobs::JobOperation,
 };
 
 #[derive(Debug, clap::Args)]
@@ -163,7 +163,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
         } => discard(&cx, &one, &reason, consent).await?,
         Verb::ReplayAll { filter, how } => {
             let (of, filter) = filter.spelled();
-            cx.many(Act::ReplayDeadLetters, of, filter, None, how)
+            cx.many(JobOperation::ReplayDeadLetters, of, filter, None, how)
                 .await?;
         }
         Verb::DiscardAll {
@@ -172,7 +172,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
             how,
         } => {
             let (of, filter) = filter.spelled();
-            cx.many(Act::DiscardDeadLetters, of, filter, Some(reason), how)
+            cx.many(JobOperation::DiscardDeadLetters, of, filter, Some(reason), how)
                 .await?;
         }
         Verb::Jobs { id: Some(id) } => {

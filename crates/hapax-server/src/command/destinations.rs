@@ -320,9 +320,9 @@ fn read(path: &Path) -> Result<Value, Failure> {
     }
     if path.extension().is_some_and(|it| it == "toml") {
         let read: Result<Value, _> = toml::from_str(&text);
-        return read.map_err(|_| Failure::new(USAGE, format!("{shown} is no TOML")));
+        return read.map_err(|_| Failure::new(USAGE, format!("{shown}: expected TOML")));
     }
-    let no_json = |_| Failure::new(USAGE, format!("{shown} is no JSON"));
+    let no_json = |_| Failure::new(USAGE, format!("{shown}: expected JSON"));
     let json = serde_json::from_str(&text).map_err(no_json)?;
     // The error has the name of a member and no value.
     let distinct = serde_json::from_str::<DistinctNames>(&text);

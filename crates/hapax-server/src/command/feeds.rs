@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{Context, Failure};
 use crate::{
     admin::command_context::{CommandContext, Consent},
-    config::Place,
+    config::DatabaseLocation,
     database,
     output::USAGE,
 };
@@ -131,8 +131,8 @@ fn object(feed: &FeedStatus) -> Value {
 
 async fn store(context: &Context) -> Result<Postgres, Failure> {
     match context.config.database.place()? {
-        Place::Server(url) => Ok(database::postgres::open(&context.access()?, &url).await?),
-        Place::File(_) => Err(Failure::new(
+        DatabaseLocation::Server(url) => Ok(database::postgres::open(&context.access()?, &url).await?),
+        DatabaseLocation::File(_) => Err(Failure::new(
             USAGE,
             "feeds need a relay whose database is PostgreSQL",
         )),

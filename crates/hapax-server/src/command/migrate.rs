@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::{Context, Failure};
 use crate::{
-    config::Place,
+    config::DatabaseLocation,
     database::{postgres, sqlite},
     output::{FAILED, USAGE},
 };
@@ -39,8 +39,8 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
     }
     let place = context.config.database.place()?;
     let missing = match &place {
-        Place::Server(url) => missing_of_server(&context, url).await?,
-        Place::File(path) => missing_of_file(path)?,
+        DatabaseLocation::Server(url) => missing_of_server(&context, url).await?,
+        DatabaseLocation::File(path) => missing_of_file(path)?,
     };
     let names: Vec<String> = missing
         .iter()
@@ -76,7 +76,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
 /// Prints the statements for PostgreSQL, which needs no database.
 fn print(context: &Context) -> Result<ExitCode, Failure> {
     let database = &context.config.database;
-    if database.url.is_some() && matches!(database.place()?, Place::File(_)) {
+    if database.url.is_some() && matches!(database.place()?, DatabaseLocation::File(_)) {
         let problem = "--print is for PostgreSQL: an SQLite file is migrated by the process that \
                        opens it, or by `hapax migrate`";
         return Err(Failure::new(USAGE, problem));
@@ -86,10 +86,10 @@ fn print(context: &Context) -> Result<ExitCode, Failure> {
 }
 
 /// All migrations that this program knows.
-fn known(place: &Place) -> &'static [Migration] {
+fn known(place: &DatabaseLocation) -> &'static [Migration] {
     match place {
-        Place::Server(_) => hapax_postgres::MIGRATIONS,
-        Place::File(_) => hapax_sqlite::MIGRATIONS,
+        DatabaseLocation::Server(_) => hapax_postgres::MIGRATIONS,
+        DatabaseLocation::File(_) => hapax_sqlite::MIGRATIONS,
     }
 }
 
@@ -134,12 +134,12 @@ fn missing_of_file(path: &Path) -> Result<&'static [Migration], Failure> {
     Ok(after(hapax_sqlite::MIGRATIONS, found))
 }
 
-async fn apply(context: &Context, place: &Place) -> Result<(), Failure> {
+async fn apply(context: &Context, place: &DatabaseLocation) -> Result<(), Failure> {
     match place {
-        Place::Server(url) => open(context, url, hapax_postgres::Schema::Apply)
+        DatabaseLocation::Server(url) => open(context, url, hapax_postgres::Schema::Apply)
             .await?
             .map_err(|error| postgres::refused(&error).into()),
-        Place::File(path) => {
+        DatabaseLocation::File(path) => {
             let settings = sqlite::settings(&context.access()?, path);
             let store = Sqlite::open(settings).map_err(|error| match error {
                 hapax_sqlite::OpenError::InUse { path } => {

@@ -260,7 +260,7 @@ impl std::fmt::Debug for Again {
 }
 
 impl Context {
-    /// What is needed to open the configured database.
+    /// Returns the access to the configured database.
     pub(crate) fn access(&self) -> Result<Access<'_>, Wrong> {
         Ok(Access {
             config: &self.config.database,

@@ -7,7 +7,7 @@ use hapax_postgres::FeedTable;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
-use super::{Place, Secret, Wrong};
+use super::{DatabaseLocation, Secret, Wrong};
 
 /// Longest name of a replication slot in bytes.
 const SLOT_MAX: usize = 63;
@@ -182,8 +182,8 @@ fn check_table(path: &str, table: &FeedTable) -> Result<(), Wrong> {
 
 /// Requires the URL of a PostgreSQL server.
 fn server(url: &SecretString) -> Result<(), String> {
-    match Place::parse(url)? {
-        Place::Server(_) => Ok(()),
-        Place::File(_) => Err("must be a PostgreSQL URL".to_owned()),
+    match DatabaseLocation::parse(url)? {
+        DatabaseLocation::Server(_) => Ok(()),
+        DatabaseLocation::File(_) => Err("must be a PostgreSQL URL".to_owned()),
     }
 }

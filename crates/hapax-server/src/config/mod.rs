@@ -5,7 +5,7 @@
 //! setting is an error that suggests the nearest known one. Errors never contain a value that may be
 //! a secret. No other module reads the environment.
 
-mod place;
+mod database_location;
 mod layers;
 mod sources;
 mod feeds;
@@ -21,7 +21,7 @@ pub(crate) use hapax_runtime::config::{Given, Layers, Node, Span, Wrong};
 pub(crate) use hapax_sinks::{secret::Secret, settings::networks};
 pub(crate) use layers::{DEFAULT, read_layers};
 pub(crate) use operational_events::OperationalEvents;
-pub(crate) use place::Place;
+pub(crate) use database_location::DatabaseLocation;
 pub(crate) use portal::{NO_PORTAL, Portal, wrong as wrong_portal};
 pub(crate) use sections::{Config, Database, Listen, Retention, Role, Schema, Token};
 pub(crate) use telemetry::Telemetry;

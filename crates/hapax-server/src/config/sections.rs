@@ -7,10 +7,10 @@ use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{
-    Endpoints, OperationalEvents, Place, Portal, Secret, Span, Telemetry, Wrong, feeds::Feed,
+    Endpoints, OperationalEvents, DatabaseLocation, Portal, Secret, Span, Telemetry, Wrong, feeds::Feed,
     networks, sources,
 };
-use crate::destination::{NetworkPolicy, Spec, Written};
+use crate::destination::{NetworkPolicy, Spec, Written, sinks::Sink};
 
 /// All settings.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -268,14 +268,14 @@ impl Config {
 
 impl Database {
     /// Where the database is.
-    pub(crate) fn place(&self) -> Result<Place, Wrong> {
+    pub(crate) fn place(&self) -> Result<DatabaseLocation, Wrong> {
         let Some(url) = &self.url else {
             let how = "is missing: set --database, HAPAX__DATABASE__URL, or [database] url in the \
                        file of --config, to a PostgreSQL URL or sqlite:PATH";
             return Err(Wrong::at("database.url", how));
         };
         let url = url.reveal();
-        let place = url.and_then(|url| Place::parse(&url));
+        let place = url.and_then(|url| DatabaseLocation::parse(&url));
         place.map_err(|bad| Wrong::at("database.url", bad))
     }
 
@@ -285,7 +285,7 @@ impl Database {
         }
         // A URL in a file is read when it is needed.
         if let Some(Secret::Text(url)) = &self.url {
-            Place::parse(url).map_err(|bad| Wrong::at("database.url", bad))?;
+            DatabaseLocation::parse(url).map_err(|bad| Wrong::at("database.url", bad))?;
         }
         let (least, most) = (Duration::from_millis(100), Duration::from_hours(1));
         within(
@@ -303,12 +303,6 @@ impl Database {
     }
 }
 
-/// The kinds of sinks that `relay.kinds_at_run_time` may contain. The other kinds use files of the
-/// relay.
-const KINDS_AT_RUN_TIME: [&str; 10] = [
-    "webhook", "nats", "amqp", "kafka", "redis", "postgres", "s3", "sqs", "sns", "pubsub",
-];
-
 impl Relay {
     /// The limits for destinations declared at run time.
     pub(crate) fn reach(&self) -> NetworkPolicy {
@@ -323,11 +317,13 @@ impl Relay {
         if self.node.as_ref().is_some_and(bad) {
             return Err(Wrong::at("relay.node", "must be 1 to 200 ASCII characters"));
         }
-        let may = |kind: &String| KINDS_AT_RUN_TIME.contains(&kind.as_str());
+        let may = |kind: &String| Sink::KINDS_AT_RUN_TIME.contains(&kind.as_str());
         if !self.kinds_at_run_time.iter().all(may) {
-            let problem = "may contain webhook, nats, amqp, kafka, redis, postgres, s3, sqs, sns \
-                           and pubsub: file, smtp and endpoints can be declared in the configuration \
-                           file only";
+            let problem = format!(
+                "may contain {}: file, smtp and endpoints can be declared in the configuration \
+                 file only",
+                Sink::KINDS_AT_RUN_TIME.join(", ")
+            );
             return Err(Wrong::at("relay.kinds_at_run_time", problem));
         }
         within(

@@ -14,11 +14,11 @@ use hapax::{
     admin::Admin, failpoint::Failpoints, keyring::Keyring, operational::OperationalEvents,
 };
 
-use crate::config::{Database, Place};
+use crate::config::{Database, DatabaseLocation};
 
 pub(crate) use relay_store::{DatabaseState, RelayStore};
 
-/// What is needed to open the database.
+/// Access to the database: the settings and secrets with which it is opened.
 #[derive(Debug)]
 pub(crate) struct Access<'a> {
     /// The section of the configuration.
@@ -39,10 +39,10 @@ pub(crate) struct DatabaseError(pub(crate) String);
 /// Opens the database for operators. A schema of an unknown version is refused.
 pub(crate) async fn open(
     access: &Access<'_>,
-    place: &Place,
+    place: &DatabaseLocation,
 ) -> Result<Arc<dyn Admin>, DatabaseError> {
     Ok(match place {
-        Place::Server(url) => Arc::new(postgres::open(access, url).await?),
-        Place::File(path) => Arc::new(sqlite::open_admin(access, path)?),
+        DatabaseLocation::Server(url) => Arc::new(postgres::open(access, url).await?),
+        DatabaseLocation::File(path) => Arc::new(sqlite::open_admin(access, path)?),
     })
 }

@@ -1,4 +1,4 @@
-//! What `hapax relay` needs of a store, besides the traits of the library.
+//! Store of `hapax relay`: what the relay needs besides the traits of the library.
 
 use std::{collections::BTreeMap, fmt, future::Future, sync::Arc};
 
@@ -25,11 +25,11 @@ const WRITE: &str = "
 /// The present state of a database, for `/readyz`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DatabaseState {
-    /// It accepts writes.
+    /// The database accepts writes.
     Writable,
-    /// It refuses writes.
+    /// The database refuses writes.
     ReadOnly,
-    /// It does not respond.
+    /// The database does not respond.
     Silent,
 }
 

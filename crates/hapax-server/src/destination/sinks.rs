@@ -55,6 +55,11 @@ pub(crate) enum Sink {
 pub(crate) struct EndpointsSettings {}
 
 impl Sink {
+    /// The kinds that may be declared at run time. The other kinds use files of the relay.
+    pub(crate) const KINDS_AT_RUN_TIME: [&'static str; 10] = [
+        "webhook", "nats", "amqp", "kafka", "redis", "postgres", "s3", "sqs", "sns", "pubsub",
+    ];
+
     /// The kind, which is also the name of the feature.
     pub(crate) fn kind(&self) -> &'static str {
         match self {

@@ -5,7 +5,7 @@ mod dead_letters;
 mod tenants;
 
 use hapax_testkit::{
-    http::{HttpAnswer, HttpClient},
+    http::{HttpResponse, HttpClient},
     port::free_port,
     wait::eventually,
 };
@@ -81,7 +81,7 @@ impl Served {
         method: Method,
         path: &str,
         body: Option<&Value>,
-    ) -> HttpAnswer {
+    ) -> HttpResponse {
         let url = format!("{}{path}", self.url);
         ask(&self.client, (method, &url), token, body).await
     }
@@ -93,11 +93,11 @@ impl Served {
     }
 
     /// Requests a path with the token of the tenant `acme`.
-    pub(crate) async fn get_as_alice(&self, path: &str) -> HttpAnswer {
+    pub(crate) async fn get_as_alice(&self, path: &str) -> HttpResponse {
         self.ask(ALICE, Method::GET, path, None).await
     }
 
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> HttpAnswer {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> HttpResponse {
         self.ask(OPERATOR, Method::POST, path, Some(body)).await
     }
 }
@@ -233,7 +233,7 @@ async fn the_description_names_every_status_that_was_seen_here() {
 }
 
 #[track_caller]
-pub(crate) fn check(answer: &HttpAnswer, status: u16, code: &str) {
+pub(crate) fn check(answer: &HttpResponse, status: u16, code: &str) {
     assert_eq!(answer.status, status, "{}", answer.text());
     assert_eq!(
         answer.header("content-type"),

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::{
     admin::{ALICE, OPERATOR, Served, VIEWER, check},
-    hapax::{Ran, run},
+    hapax::{ProgramOutput, run},
     store::{Home, Store, on_both_stores},
 };
 
@@ -285,7 +285,7 @@ async fn a_viewer_sees_all_of_it(on: Store) {
 async fn keys_and_messages_are_looked_at_by_verbs(on: Store) {
     let database = stage(on).await;
     let url = database.url();
-    let call = |arguments: &[&str]| -> Ran {
+    let call = |arguments: &[&str]| -> ProgramOutput {
         let mut all = arguments.to_vec();
         all.extend(["--database", url.as_str()]);
         run(&all)

@@ -11,7 +11,7 @@ use std::{
 use hapax_testkit::{
     http::HttpClient,
     port::free_port,
-    program::{Ran, packages},
+    program::{ProgramOutput, packages},
 };
 
 use crate::{
@@ -93,7 +93,7 @@ fn validator(name: &str) -> PathBuf {
 }
 
 /// Validates an OpenAPI document with packages of PyPI.
-fn validate_open_api(document: &str) -> Ran {
+fn validate_open_api(document: &str) -> ProgramOutput {
     let mut python = Command::new("python3");
     python
         .env(
@@ -105,7 +105,7 @@ fn validate_open_api(document: &str) -> Ran {
 }
 
 /// Validates an AsyncAPI document with the parser of npm.
-fn validate_async_api(document: &str) -> Ran {
+fn validate_async_api(document: &str) -> ProgramOutput {
     let mut node = Command::new("node");
     node.arg(validator("validate.mjs"))
         .arg(packages(env!("CARGO_TARGET_TMPDIR"), "asyncapi"));
@@ -113,7 +113,7 @@ fn validate_async_api(document: &str) -> Ran {
 }
 
 /// Runs a program with this standard input.
-fn fed(mut command: Command, input: &str) -> Ran {
+fn fed(mut command: Command, input: &str) -> ProgramOutput {
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -128,7 +128,7 @@ fn fed(mut command: Command, input: &str) -> Ran {
         .unwrap();
     let output = child.wait_with_output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ran {
+    ProgramOutput {
         code: output.status.code(),
         stdout: text(&output.stdout),
         stderr: text(&output.stderr),

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::hapax::{Ran, SECRET, hapax, run, run_to_end};
+use crate::hapax::{ProgramOutput, SECRET, hapax, run, run_to_end};
 
 #[test]
 fn the_defaults_are_printed_as_the_file_they_are() {
@@ -337,7 +337,7 @@ fn refused_with(file: &str, environment: &[(&str, &str)], expected: &str) {
 }
 
 #[track_caller]
-fn with_file(file: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Ran {
+fn with_file(file: &str, arguments: &[&str], environment: &[(&str, &str)]) -> ProgramOutput {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hapax.toml");
     fs::write(&path, file).unwrap();

@@ -18,8 +18,8 @@ use hapax::{
     store::{Keys as _, Transaction as _},
 };
 use hapax_testkit::{
-    http::{HttpAnswer, HttpReceiver, Received},
-    program::Ran,
+    http::{HttpResponse, HttpReceiver, Received},
+    program::ProgramOutput,
 };
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -65,7 +65,7 @@ impl Stage {
         }
     }
 
-    fn run(&self, arguments: &[&str]) -> Ran {
+    fn run(&self, arguments: &[&str]) -> ProgramOutput {
         run_to_end(self.command(arguments))
     }
 
@@ -175,7 +175,7 @@ fn accepted(receiver: &HttpReceiver) -> BTreeSet<String> {
 }
 
 #[track_caller]
-fn check(answer: &HttpAnswer, status: u16, code: &str) {
+fn check(answer: &HttpResponse, status: u16, code: &str) {
     assert_eq!(answer.status, status, "{}", answer.text());
     assert_eq!(answer.json().unwrap()["code"], code, "{}", answer.text());
 }

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 use hapax_testkit::{
     http::HttpReceiver,
     postgres::Cluster,
-    program::Ran,
+    program::ProgramOutput,
     wait::{eventually, pace},
 };
 use serde_json::Value;
@@ -507,7 +507,7 @@ fn a_feed_that_cannot_work_is_refused_by_its_setting() {
     }
 }
 
-fn doctor(cluster: &Cluster, configuration: &Path) -> Ran {
+fn doctor(cluster: &Cluster, configuration: &Path) -> ProgramOutput {
     let mut command = hapax(&["doctor", "--json", "--database-only"]);
     command.args(["--database", &cluster.url(), "--config"]);
     command.arg(configuration);
@@ -516,7 +516,7 @@ fn doctor(cluster: &Cluster, configuration: &Path) -> Ran {
 
 /// Requires a finding of the doctor.
 #[track_caller]
-fn found(ran: &Ran, severity: &str, text: &str) {
+fn found(ran: &ProgramOutput, severity: &str, text: &str) {
     let findings = ran.json();
     let fits = |finding: &Value| {
         finding["severity"] == severity
@@ -529,7 +529,7 @@ fn found(ran: &Ran, severity: &str, text: &str) {
 
 /// Requires that no finding of the doctor contains the text.
 #[track_caller]
-fn not_found(ran: &Ran, text: &str) {
+fn not_found(ran: &ProgramOutput, text: &str) {
     let findings = ran.json();
     let mut found = findings
         .as_array()

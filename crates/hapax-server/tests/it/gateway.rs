@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use hapax_testkit::{
-    http::{HttpAnswer, HttpClient, HttpReceiver, HttpReply},
+    http::{HttpResponse, HttpClient, HttpReceiver, HttpReply},
     port::free_port,
     postgres::Database,
     program::Program,
@@ -86,7 +86,7 @@ impl Scene {
         program
     }
 
-    async fn post(&self, key: &str) -> Option<HttpAnswer> {
+    async fn post(&self, key: &str) -> Option<HttpResponse> {
         let url = format!("http://{}/orders", self.address);
         let key = [("idempotency-key", key)];
         self.client.post(&url, &key, "{}").await.ok()

@@ -5,11 +5,11 @@ use std::{path::Path, process::Command, time::Duration};
 use hapax::signature::{Received as Signed, Secret, Verifier, verify};
 use hapax_testkit::{
     clock::system_clock,
-    http::{HttpAnswer, HttpClient, Received},
+    http::{HttpResponse, HttpClient, Received},
     postgres::Database,
 };
 pub(crate) use hapax_testkit::{
-    program::{Ran, run_to_end},
+    program::{ProgramOutput, run_to_end},
     relay::{Relay, SECRET},
 };
 use http::Method;
@@ -26,7 +26,7 @@ pub(crate) fn hapax(arguments: &[&str]) -> Command {
 }
 
 /// Runs the binary to its end.
-pub(crate) fn run(arguments: &[&str]) -> Ran {
+pub(crate) fn run(arguments: &[&str]) -> ProgramOutput {
     run_to_end(hapax(arguments))
 }
 
@@ -67,7 +67,7 @@ pub(crate) async fn ask(
     (method, url): (Method, &str),
     token: &str,
     body: Option<&Value>,
-) -> HttpAnswer {
+) -> HttpResponse {
     let bearer = format!("Bearer {token}");
     let mut headers = vec![("content-type", "application/json")];
     if !token.is_empty() {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
-    hapax::{PATIENCE, Ran, Relay, SECRET, hapax, run, run_to_end, start_relay, webhook},
+    hapax::{PATIENCE, ProgramOutput, Relay, SECRET, hapax, run, run_to_end, start_relay, webhook},
     store::{Home, Store, on_both_stores},
 };
 
@@ -53,7 +53,7 @@ impl Operator {
     }
 
     /// Runs `hapax destinations` with these arguments.
-    fn destinations(&self, arguments: &[&str]) -> Ran {
+    fn destinations(&self, arguments: &[&str]) -> ProgramOutput {
         let url = self.database.url();
         let database = ["destinations", "--database", &url, "--config", &self.config];
         run(&[&database[..], &["--json"], arguments].concat())
@@ -373,7 +373,7 @@ async fn every_command_that_prints_a_table_prints_only_the_table_as_csv(on: Stor
 /// Requires that the output is one table: each record has as many cells as the header, and no cell
 /// is left over.
 #[track_caller]
-fn check_csv(ran: &Ran, header: &str, verb: &[&str]) {
+fn check_csv(ran: &ProgramOutput, header: &str, verb: &[&str]) {
     assert!(ran.stdout.starts_with(header), "{verb:?}: {ran:?}");
     let mut reader = csv::Reader::from_reader(ran.stdout.as_bytes());
     for record in reader.records() {
@@ -426,7 +426,7 @@ fn replay_with_another_section(operator: &Operator) {
 }
 
 /// Runs a command for this database with output in JSON.
-fn call(url: &str, arguments: &[&str]) -> Ran {
+fn call(url: &str, arguments: &[&str]) -> ProgramOutput {
     run(&[arguments, &["--database", url, "--json"]].concat())
 }
 

@@ -5,7 +5,7 @@ mod kills;
 mod seeks;
 
 use hapax_testkit::{
-    http::{HttpAnswer, HttpClient},
+    http::{HttpResponse, HttpClient},
     port::free_port,
     postgres::Database,
 };
@@ -36,11 +36,11 @@ impl Door {
         }
     }
 
-    async fn get(&self, token: &str, path: &str) -> HttpAnswer {
+    async fn get(&self, token: &str, path: &str) -> HttpResponse {
         self.send(Method::GET, token, path, None).await
     }
 
-    async fn post(&self, token: &str, path: &str, body: &Value) -> HttpAnswer {
+    async fn post(&self, token: &str, path: &str, body: &Value) -> HttpResponse {
         self.send(Method::POST, token, path, Some(body)).await
     }
 
@@ -50,7 +50,7 @@ impl Door {
         token: &str,
         path: &str,
         body: Option<&Value>,
-    ) -> HttpAnswer {
+    ) -> HttpResponse {
         let url = format!("{}{path}", self.url);
         ask(&self.client, (method, &url), token, body).await
     }
@@ -326,7 +326,7 @@ fn types(page: &Value) -> Vec<&str> {
 }
 
 #[track_caller]
-fn check(answer: &HttpAnswer, status: u16, code: &str) {
+fn check(answer: &HttpResponse, status: u16, code: &str) {
     assert_eq!(answer.status, status, "{}", answer.text());
     assert_eq!(answer.json().unwrap()["code"], code, "{}", answer.text());
 }

@@ -6,9 +6,9 @@ mod trials;
 use std::fs;
 
 use hapax_testkit::{
-    http::{HttpAnswer, HttpClient, HttpReceiver},
+    http::{HttpResponse, HttpClient, HttpReceiver},
     port::free_port,
-    program::Ran,
+    program::ProgramOutput,
 };
 use http::Method;
 use serde_json::{Value, json};
@@ -69,7 +69,7 @@ impl Stage {
         }
     }
 
-    async fn ask_link(&self, body: &Value) -> HttpAnswer {
+    async fn ask_link(&self, body: &Value) -> HttpResponse {
         let url = format!("{}/admin/portal-links", self.api);
         let headers = [("content-type", "application/json")];
         let asked = self.client.post(&url, &headers, body.to_string());
@@ -106,7 +106,7 @@ impl Stage {
 }
 
 impl Browser<'_> {
-    async fn send(&self, method: Method, path: &str, origin: &str, form: &str) -> HttpAnswer {
+    async fn send(&self, method: Method, path: &str, origin: &str, form: &str) -> HttpResponse {
         let url = format!("{}{path}", self.stage.url);
         let headers = [("cookie", self.cookie.as_str()), ("origin", origin), FORM];
         let sent = self
@@ -116,7 +116,7 @@ impl Browser<'_> {
         sent.await.unwrap()
     }
 
-    async fn get(&self, path: &str) -> HttpAnswer {
+    async fn get(&self, path: &str) -> HttpResponse {
         self.send(Method::GET, path, "", "").await
     }
 
@@ -133,7 +133,7 @@ impl Browser<'_> {
     }
 
     /// Sends a form of a page of this session.
-    async fn post(&self, path: &str, form: &str) -> HttpAnswer {
+    async fn post(&self, path: &str, form: &str) -> HttpResponse {
         let form = format!("seal={}&{form}", self.seal().await);
         self.send(Method::POST, path, &self.stage.url, &form).await
     }
@@ -539,7 +539,7 @@ async fn the_command_prints_a_link_and_without_a_portal_there_is_none() {
 }
 
 /// Runs a command with this configuration.
-fn command(home: &Home, configuration: &str, arguments: &[&str]) -> Ran {
+fn command(home: &Home, configuration: &str, arguments: &[&str]) -> ProgramOutput {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hapax.toml");
     fs::write(&path, configuration).unwrap();

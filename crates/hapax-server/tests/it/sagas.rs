@@ -24,7 +24,7 @@ use hapax_testkit::{
 use serde_json::{Value, json};
 
 use crate::{
-    hapax::{PATIENCE, Ran, run},
+    hapax::{PATIENCE, ProgramOutput, run},
     store::{Home, Store},
 };
 
@@ -192,7 +192,7 @@ async fn what_makes_no_sense_is_refused_by_its_name<S: TestStore>() {
         "s1",
         &["done", "--step", "charge", "--made", "{"],
         2,
-        "no JSON",
+        "expected JSON",
     );
     check("s2", &["close"], 4, "saga is running");
     check("s3", &["close"], 3, "there is no saga s3");
@@ -464,17 +464,17 @@ impl<S: TestStore> Stage<S> {
             .collect()
     }
 
-    fn call(&self, words: &[&str]) -> Ran {
+    fn call(&self, words: &[&str]) -> ProgramOutput {
         let url = self.home.url();
         run(&[&["sagas"], words, &["--json", "--database", &url]].concat())
     }
 
-    fn call_for_people(&self, words: &[&str]) -> Ran {
+    fn call_for_people(&self, words: &[&str]) -> ProgramOutput {
         let url = self.home.url();
         run(&[&["sagas"], words, &["--database", &url]].concat())
     }
 
-    fn decide(&self, id: &str, words: &[&str]) -> Ran {
+    fn decide(&self, id: &str, words: &[&str]) -> ProgramOutput {
         let why = ["--reason", "asked them", "--yes"];
         self.call(&[&["decide", id], words, &why].concat())
     }

@@ -18,18 +18,18 @@ use hapax_testkit::{
 };
 use tempfile::TempDir;
 
-use crate::hapax::{PATIENCE, Ran, hapax, run_to_end};
+use crate::hapax::{PATIENCE, ProgramOutput, hapax, run_to_end};
 
 const BODY: &str = r#"{"amount":500}"#;
 
 /// Runs `hapax send` while the task of the receiver is running.
-async fn send(arguments: &[&str]) -> Ran {
+async fn send(arguments: &[&str]) -> ProgramOutput {
     let mut command = hapax(&["send"]);
     command.args(arguments);
     ended(command).await
 }
 
-async fn ended(command: Command) -> Ran {
+async fn ended(command: Command) -> ProgramOutput {
     tokio::task::spawn_blocking(|| run_to_end(command))
         .await
         .unwrap()

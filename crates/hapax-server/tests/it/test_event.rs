@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 
 use crate::{
     admin::{ALICE, Served, check},
-    hapax::{PATIENCE, Ran, SECRET, run, start_relay, webhook},
+    hapax::{PATIENCE, ProgramOutput, SECRET, run, start_relay, webhook},
     store::{Home, Store, on_both_stores},
 };
 
@@ -28,7 +28,7 @@ on_both_stores! {
 
 /// Runs `hapax destinations test` with the configuration in a file. The receiver in this process
 /// responds meanwhile.
-async fn test(database: &Home, name: &str, config: &str) -> Ran {
+async fn test(database: &Home, name: &str, config: &str) -> ProgramOutput {
     let url = database.url();
     let command = [
         "destinations",
@@ -46,7 +46,7 @@ async fn test(database: &Home, name: &str, config: &str) -> Ran {
 }
 
 /// Runs `hapax destinations test` with this configuration.
-pub(crate) async fn test_with(database: &Home, name: &str, configuration: &str) -> Ran {
+pub(crate) async fn test_with(database: &Home, name: &str, configuration: &str) -> ProgramOutput {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("hapax.toml");
     fs::write(&config, configuration).unwrap();

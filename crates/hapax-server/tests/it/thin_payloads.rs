@@ -5,10 +5,10 @@ use std::fs;
 
 use bytes::Bytes;
 use hapax_testkit::{
-    http::{HttpAnswer, HttpClient, HttpReceiver},
+    http::{HttpResponse, HttpClient, HttpReceiver},
     port::free_port,
     postgres::Database,
-    program::Ran,
+    program::ProgramOutput,
 };
 use http::Method;
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ impl Stage {
         }
     }
 
-    fn run(&self, arguments: &[&str]) -> Ran {
+    fn run(&self, arguments: &[&str]) -> ProgramOutput {
         let mut command = hapax(arguments);
         command
             .args(["--database", &self.database.url(), "--config"])
@@ -61,7 +61,7 @@ impl Stage {
     }
 
     /// Creates a thin endpoint of the tenant `acme`. Returns its secret.
-    fn create(&self, url: &str) -> Ran {
+    fn create(&self, url: &str) -> ProgramOutput {
         self.run(&[
             "endpoints",
             "create",
@@ -89,7 +89,7 @@ impl Stage {
         client.execute(EMIT, &[&tenant]).await.unwrap();
     }
 
-    async fn get(&self, url: &str, token: &str) -> HttpAnswer {
+    async fn get(&self, url: &str, token: &str) -> HttpResponse {
         let bearer = format!("Bearer {token}");
         let headers = [("authorization", bearer.as_str())];
         let sent = self.client.send(Method::GET, url, &headers, Bytes::new());
@@ -183,7 +183,7 @@ async fn a_destination_is_thin_if_its_webhook_says_so() {
 }
 
 /// A problem without the id of its request.
-fn without_id(answer: &HttpAnswer) -> Value {
+fn without_id(answer: &HttpResponse) -> Value {
     let mut problem: Value = answer.json().unwrap();
     let members = problem.as_object_mut().unwrap();
     members.retain(|name, _| {

@@ -47,11 +47,11 @@ use crate::{
 mod server;
 mod message;
 mod link;
-mod flight;
+mod pipeline;
 mod failure;
 
 use failure::Failure;
-use flight::Flight;
+use pipeline::Pipeline;
 use link::Link;
 use message::{Layout, Message};
 use server::Server;
@@ -115,7 +115,7 @@ impl Amqp {
     /// one are then published again one by one.
     async fn publish(&self, batch: &mut Batch, deadline: Instant) {
         let open = batch.open();
-        let Some(failure) = self.fly(batch, &open, deadline).await else {
+        let Some(failure) = self.send_pipelined(batch, &open, deadline).await else {
             return;
         };
         if open.len() == 1 || !failure.concerns_one() {
@@ -126,7 +126,7 @@ impl Amqp {
             if batch.outcomes[index].is_some() {
                 continue;
             }
-            let failed = self.fly(batch, &[index], deadline).await;
+            let failed = self.send_pipelined(batch, &[index], deadline).await;
             let Some(failure) = failed else { continue };
             channels_lost += 1;
             if !failure.concerns_one() {
@@ -141,7 +141,7 @@ impl Amqp {
     }
 
     /// Publishes these events in one pipeline. Returns the failure that the remaining ones share.
-    async fn fly(&self, batch: &mut Batch, open: &[usize], deadline: Instant) -> Option<Failure> {
+    async fn send_pipelined(&self, batch: &mut Batch, open: &[usize], deadline: Instant) -> Option<Failure> {
         let link = match timeout_at(deadline, self.link.get(self.connect())).await {
             Ok(Ok(link)) => link,
             Ok(Err(failure)) => return Some(failure),
@@ -156,16 +156,16 @@ impl Amqp {
             }
         };
         let Batch { messages, outcomes } = batch;
-        let mut flight = Flight::new(&link, &channel, deadline);
+        let mut pipeline = Pipeline::new(&link, &channel, deadline);
         for index in open {
             let Some(message) = &messages[*index] else {
                 continue;
             };
-            if let Err(rejection) = flight.publish(*index, message, &self.layout.exchange).await {
+            if let Err(rejection) = pipeline.publish(*index, message, &self.layout.exchange).await {
                 outcomes[*index] = Some(Err(rejection));
             }
         }
-        let failure = flight.land(outcomes).await;
+        let failure = pipeline.finish(outcomes).await;
         if failure.is_none() {
             link.put_back(channel);
         }

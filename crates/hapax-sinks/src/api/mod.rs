@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::{
     settings::{DestinationSettings, SettingError},
     tls,
-    webhook::{Blocked, SENDER, answer, client, confidential, connect::Dial, echo},
+    webhook::{Blocked, SENDER, client, confidential, connect::Dial, echo, outcome},
 };
 
 mod endpoint;
@@ -112,7 +112,7 @@ impl Api {
             Err(elapsed) => return Err(Failure::new("timeout", elapsed)),
         };
         let (parts, body) = response.into_parts();
-        let head = answer::read_head(body, deadline).await;
+        let head = outcome::read_head(body, deadline).await;
         let header = |name: &'static str| parts.headers.get(name)?.to_str().ok();
         let now = self.clock.now();
         Ok(Response {

@@ -31,7 +31,7 @@ impl Keys {
     ///
     /// # Errors
     /// Fails if there is no key. The text says what is missing.
-    pub fn seal(&self, name: &str, secrets: &Secrets) -> Result<Option<Vec<u8>>, String> {
+    pub fn encrypt(&self, name: &str, secrets: &Secrets) -> Result<Option<Vec<u8>>, String> {
         if secrets.is_empty() {
             return Ok(None);
         }
@@ -45,9 +45,9 @@ impl Keys {
             .map(|(path, it)| (path.as_str(), it.expose_secret()))
             .collect();
         let text = serde_json::to_vec(&plain).map_err(|error| error.to_string())?;
-        let sealed = self.0.encrypt(&place(name), Bytes::from(text));
-        sealed
-            .map(|sealed| Some(sealed.to_vec()))
+        let encrypted = self.0.encrypt(&place(name), Bytes::from(text));
+        encrypted
+            .map(|encrypted| Some(encrypted.to_vec()))
             .map_err(|error| error.to_string())
     }
 
@@ -55,11 +55,11 @@ impl Keys {
     ///
     /// # Errors
     /// Fails if no key decrypts them. The text continues a sentence that begins with the secrets.
-    pub fn open(&self, name: &str, sealed: Option<&[u8]>) -> Result<Secrets, String> {
-        let Some(sealed) = sealed else {
+    pub fn open(&self, name: &str, encrypted: Option<&[u8]>) -> Result<Secrets, String> {
+        let Some(encrypted) = encrypted else {
             return Ok(Secrets::new());
         };
-        let opened = self.0.decrypt(&place(name), sealed);
+        let opened = self.0.decrypt(&place(name), encrypted);
         let opened = opened.map_err(|error| match error {
             KeyringError::Missing { .. } => {
                 format!("are {error}: put it into secrets.previous")
@@ -86,33 +86,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_sealed_opens_under_its_name_and_key_alone() {
+    fn encrypted_secrets_open_under_their_name_and_key_alone() {
         let (one, two) = (keys(&[1]), keys(&[2]));
-        let sealed = one.seal("orders", &secrets()).unwrap().unwrap();
-        assert!(!String::from_utf8_lossy(&sealed).contains("hunter2"));
-        let opened = one.open("orders", Some(&sealed)).unwrap();
+        let encrypted = one.encrypt("orders", &secrets()).unwrap().unwrap();
+        assert!(!String::from_utf8_lossy(&encrypted).contains("hunter2"));
+        let opened = one.open("orders", Some(&encrypted)).unwrap();
         assert_eq!(opened["sink.webhook.secret"].expose_secret(), "hunter2");
-        assert!(one.open("other", Some(&sealed)).is_err());
+        assert!(one.open("other", Some(&encrypted)).is_err());
         assert!(
-            two.open("orders", Some(&sealed))
+            two.open("orders", Some(&encrypted))
                 .unwrap_err()
                 .contains("secrets.previous")
         );
-        let mut changed = sealed.clone();
+        let mut changed = encrypted.clone();
         *changed.last_mut().unwrap() ^= 1;
         assert!(one.open("orders", Some(&changed)).is_err());
-        for length in 0..sealed.len() {
-            assert!(one.open("orders", Some(&sealed[..length])).is_err());
+        for length in 0..encrypted.len() {
+            assert!(one.open("orders", Some(&encrypted[..length])).is_err());
         }
-        assert_ne!(one.seal("orders", &secrets()).unwrap().unwrap(), sealed);
+        assert_ne!(one.encrypt("orders", &secrets()).unwrap().unwrap(), encrypted);
     }
 
     #[test]
-    fn a_new_key_seals_and_the_one_before_still_opens() {
-        let sealed = keys(&[1]).seal("orders", &secrets()).unwrap().unwrap();
+    fn a_new_key_encrypts_and_the_one_before_still_opens() {
+        let encrypted = keys(&[1]).encrypt("orders", &secrets()).unwrap().unwrap();
         let rotated = keys(&[2, 1]);
-        assert!(rotated.open("orders", Some(&sealed)).is_ok());
-        let anew = rotated.seal("orders", &secrets()).unwrap().unwrap();
+        assert!(rotated.open("orders", Some(&encrypted)).is_ok());
+        let anew = rotated.encrypt("orders", &secrets()).unwrap().unwrap();
         assert!(keys(&[2]).open("orders", Some(&anew)).is_ok());
     }
 
@@ -120,11 +120,11 @@ mod tests {
     fn without_a_key_no_secret_is_kept_and_none_is_needed() {
         let none = Keys::new(Keyring::default());
         assert!(
-            none.seal("orders", &secrets())
+            none.encrypt("orders", &secrets())
                 .unwrap_err()
                 .contains("secrets.key")
         );
-        assert!(none.seal("orders", &Secrets::new()).unwrap().is_none());
+        assert!(none.encrypt("orders", &Secrets::new()).unwrap().is_none());
         assert!(none.open("orders", None).unwrap().is_empty());
     }
 

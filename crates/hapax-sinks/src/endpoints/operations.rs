@@ -19,7 +19,7 @@ use hapax::{
     endpoint::{Endpoint, Transport as _},
     event::{Headers, NewEvent},
     key::{Tenant, hex},
-    outbox::{OutboxEvent, seal},
+    outbox::{OutboxEvent, build_event},
     signature,
     sink::{Offer, SinkError},
     store::StoreError,
@@ -31,7 +31,7 @@ use tokio::time::Instant;
 use super::{
     Keys, Secrets,
     previous::PreviousSecrets,
-    transport::{EndpointTransport, HEADER, SECRET, sealed_name},
+    transport::{EndpointTransport, HEADER, SECRET, secrets_name},
 };
 use crate::settings::SettingError;
 
@@ -97,7 +97,7 @@ impl TenantEndpoints {
         secrets: &Secrets,
     ) -> Result<EndpointEdit, AdminError> {
         edit.check()?;
-        let sealed = self.keys.seal(&sealed_name(tenant, id), secrets);
+        let sealed = self.keys.encrypt(&secrets_name(tenant, id), secrets);
         edit.sealed = sealed.map_err(|problem| AdminError::invalid("secret", problem))?;
         let endpoint = Endpoint {
             id: id.to_owned(),
@@ -128,7 +128,7 @@ impl TenantEndpoints {
         let TenantEndpoint { id, tenant, .. } = &stored.endpoint;
         let opened = self
             .keys
-            .open(&sealed_name(tenant, id), stored.sealed.as_deref());
+            .open(&secrets_name(tenant, id), stored.sealed.as_deref());
         opened.map_err(|problem| AdminError::conflict(format!("its secrets {problem}")))
     }
 
@@ -305,7 +305,7 @@ impl EndpointOperations for TenantEndpoints {
         let new = NewEvent::json(TEST_EVENT, &payload);
         let owner = Some(&endpoint.tenant);
         let random = &self.settings.random;
-        let event = seal(new, owner, &Headers::new(), started_at, random);
+        let event = build_event(new, owner, &Headers::new(), started_at, random);
         let event = event.map_err(|error| AdminError::invalid("endpoint", error.to_string()))?;
         let event_id = event.id.to_string();
         let detail = json!({"tenant": tenant, "event_id": event_id});

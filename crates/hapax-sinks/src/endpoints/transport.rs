@@ -109,7 +109,7 @@ impl EndpointTransport {
     }
 
     fn settings(&self, endpoint: &Endpoint) -> Result<WebhookSettings, SettingError> {
-        let name = sealed_name(endpoint.tenant.as_str(), &endpoint.id);
+        let name = secrets_name(endpoint.tenant.as_str(), &endpoint.id);
         let secrets = self.keys.open(&name, endpoint.sealed.as_deref());
         let secrets = secrets.map_err(|problem| SettingError::new("secrets", problem))?;
         let mapping = endpoint.mapping.as_ref();
@@ -173,7 +173,7 @@ impl Client {
 }
 
 /// The name to which the secrets of an endpoint are bound. No destination has a name with a space.
-pub(super) fn sealed_name(tenant: &str, id: &str) -> String {
+pub(super) fn secrets_name(tenant: &str, id: &str) -> String {
     format!("endpoint {id} of {tenant}")
 }
 

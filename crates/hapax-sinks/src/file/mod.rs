@@ -26,10 +26,10 @@ use crate::{
 #[derive(Clone)]
 pub struct JsonLines {
     source: Arc<str>,
-    place: Arc<Mutex<Place>>,
+    place: Arc<Mutex<Output>>,
 }
 
-enum Place {
+enum Output {
     File { file: File, torn: bool },
     Stdout,
 }
@@ -45,7 +45,7 @@ impl JsonLines {
     ) -> Result<Self, SettingError> {
         let (path, source) = (&settings.path, &destination.source);
         if path.as_os_str() == "-" {
-            return Ok(Self::of(source, Place::Stdout));
+            return Ok(Self::of(source, Output::Stdout));
         }
         Self::open(path, source).map_err(|error| {
             let problem = format!("{} cannot be used: {error}", path.display());
@@ -74,10 +74,10 @@ impl JsonLines {
             File::open(directory)?.sync_all()?;
         }
         let torn = false;
-        Ok(Self::of(source, Place::File { file, torn }))
+        Ok(Self::of(source, Output::File { file, torn }))
     }
 
-    fn of(source: &str, place: Place) -> Self {
+    fn of(source: &str, place: Output) -> Self {
         Self {
             source: source.into(),
             place: Arc::new(Mutex::new(place)),
@@ -120,7 +120,7 @@ impl Sink for JsonLines {
     }
 }
 
-impl Place {
+impl Output {
     fn write(&mut self, lines: &[u8]) -> io::Result<()> {
         match self {
             Self::Stdout => {

@@ -45,7 +45,7 @@ use crate::{
 
 mod record;
 mod client;
-mod flight;
+mod pipeline;
 mod failure;
 
 use client::{Client, Properties};
@@ -106,7 +106,7 @@ impl Kafka {
             Err(failure) => return fail(outcomes, &failure),
         };
         let open = open(outcomes);
-        let suspects = flight::fly(&client, records, &open, outcomes, deadline).await;
+        let suspects = pipeline::send(&client, records, &open, outcomes, deadline).await;
         let mut is_heard = false;
         for index in suspects {
             if Instant::now() >= deadline {
@@ -120,7 +120,7 @@ impl Kafka {
                 Ok(client) => client,
                 Err(failure) => return fail(outcomes, &failure),
             };
-            flight::fly(&client, records, &[index], outcomes, deadline).await;
+            pipeline::send(&client, records, &[index], outcomes, deadline).await;
             is_heard |= !matches!(outcomes[index], Some(Err(SinkError::Unavailable { .. })));
         }
     }

@@ -11,7 +11,7 @@ use hapax::sink::Outcome;
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    answer::{self, Failure},
+    outcome::{self, Failure},
     link::{Link, forbids},
     message::Message,
 };
@@ -174,8 +174,8 @@ impl<'a> Batch<'a> {
             return;
         };
         if let Some(subject) = self.subjects.get(index).map(String::as_str) {
-            let outcome = answer::judge(message, subject);
-            if answer::is_nobodys(message) {
+            let outcome = outcome::outcome_of(message, subject);
+            if outcome::is_nobodys(message) {
                 self.strays.push(index);
             }
             self.answer(index, outcome);

@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{NatsSettings, answer::Failure};
+use super::{NatsSettings, outcome::Failure};
 use crate::{
     connection::Connection,
     limits::{CONNECT, NATS_ASK, NATS_BATCH, NATS_PING},

@@ -9,7 +9,7 @@ use async_nats::{HeaderMap, HeaderName};
 use bytes::Bytes;
 use hapax::sink::Offer;
 
-use super::{answer::Failure, subject};
+use super::{outcome::Failure, subject};
 use crate::{
     format::{self, Format},
     limits::NATS_SUBJECT_BYTES_MAX,

@@ -41,7 +41,7 @@ mod subject;
 mod message;
 mod link;
 mod batch;
-mod answer;
+mod outcome;
 
 /// A NATS JetStream sink.
 pub struct Nats {
@@ -83,7 +83,7 @@ impl Nats {
         let link = match timeout_at(deadline, self.link.get(self.server.connect())).await {
             Ok(Ok(link)) => link,
             Ok(Err(failure)) => return all(offers, || failure.clone().into()),
-            Err(_) => return all(offers, || answer::Failure::Connecting.into()),
+            Err(_) => return all(offers, || outcome::Failure::Connecting.into()),
         };
         let is_fixed = self.subject.is_fixed();
         let mut batch = batch::Batch::open(&link, offers.len(), is_fixed, deadline);

@@ -21,7 +21,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
     PostgresSettings,
-    answer::Failure,
+    outcome::Failure,
     config,
     rows::{Columns, Row},
     table::{Plan, Table},

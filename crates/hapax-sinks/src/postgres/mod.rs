@@ -36,7 +36,7 @@ use hapax::{
 use tokio::time::{Instant, timeout_at};
 
 use self::{
-    answer::Failure,
+    outcome::Failure,
     link::{Link, Server},
     rows::Row,
 };
@@ -51,7 +51,7 @@ mod config;
 mod table;
 mod rows;
 mod link;
-mod answer;
+mod outcome;
 
 /// A sink for an inbox and a table of another PostgreSQL database.
 pub struct Postgres {

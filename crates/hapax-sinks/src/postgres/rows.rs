@@ -8,7 +8,7 @@ use hapax::{
 };
 use tokio_postgres::types::{ToSql, Type};
 
-use super::answer::Failure;
+use super::outcome::Failure;
 use crate::format;
 
 /// The row of an event.

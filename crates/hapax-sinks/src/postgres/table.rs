@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::{Field, PostgresSettings, answer::Failure};
+use super::{Field, PostgresSettings, outcome::Failure};
 use crate::settings::SettingError;
 
 impl Field {

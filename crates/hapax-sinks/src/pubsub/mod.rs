@@ -54,7 +54,7 @@ use crate::{
 
 mod service_account;
 mod message;
-mod answer;
+mod response;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// Maximum length of the id of a project or of a topic in bytes.
@@ -124,7 +124,7 @@ impl Pubsub {
         let mut parts = Parts::new(&messages, Message::bytes, PUBSUB_BATCH, PUBSUB_BATCH_BYTES);
         while let Some(part) = parts.pop() {
             let published = self.publish(part, deadline).await;
-            parts.record(part, published, answer::of_one);
+            parts.record(part, published, response::of_one);
         }
         parts.into_outcomes()
     }
@@ -146,9 +146,9 @@ impl Pubsub {
         let hidden: Vec<&str> = token.iter().map(Token::text).collect();
         let response = self.api.send(request, &hidden, deadline).await?;
         if response.status.is_success() {
-            answer::published(&response, messages.len())
+            response::published(&response, messages.len())
         } else {
-            Err(answer::failure(&response))
+            Err(response::failure(&response))
         }
     }
 }

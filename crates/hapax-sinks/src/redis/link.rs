@@ -11,7 +11,7 @@ use redis::{
 };
 use secrecy::ExposeSecret as _;
 
-use super::{RedisSettings, answer::Failure};
+use super::{RedisSettings, outcome::Failure};
 use crate::{
     connection::Connection,
     limits::CONNECT,

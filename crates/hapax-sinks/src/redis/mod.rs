@@ -28,7 +28,7 @@ use redis::Pipeline;
 use tokio::time::{Instant, timeout_at};
 
 use self::{
-    answer::Failure,
+    outcome::Failure,
     link::{Link, Server},
 };
 pub use crate::settings::RedisSettings;
@@ -42,7 +42,7 @@ use crate::{
 
 mod entry;
 mod link;
-mod answer;
+mod outcome;
 
 /// A Redis Streams sink.
 pub struct Redis {
@@ -113,11 +113,11 @@ impl Redis {
             Err(_) => return all(offers, &Failure::Silent),
         };
         // A demoted server keeps its clients, while its name may already lead to another server.
-        if !answers.iter().any(answer::is_read_only) {
+        if !answers.iter().any(outcome::is_read_only) {
             used.keep();
         }
         let answers = answers.iter().zip(&streams);
-        let judged = answers.map(|(answer, stream)| answer::judge(answer, stream));
+        let outcomes = answers.map(|(answer, stream)| outcome::outcome_of(answer, stream));
         let failed = |failure: Failure| {
             if self.stream.is_fixed() {
                 SinkError::from(failure)
@@ -126,7 +126,7 @@ impl Redis {
             }
         };
         let outcome = |it: Result<(), Failure>| it.map(|()| Receipt::default()).map_err(failed);
-        judged.map(outcome).collect()
+        outcomes.map(outcome).collect()
     }
 }
 

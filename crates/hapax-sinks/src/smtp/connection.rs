@@ -185,10 +185,10 @@ impl fmt::Debug for Connections {
 }
 
 fn at(step: Step) -> impl Fn(Error) -> SinkError {
-    move |error| judge(step, error)
+    move |error| error_of(step, error)
 }
 
-fn judge(step: Step, error: Error) -> SinkError {
+fn error_of(step: Step, error: Error) -> SinkError {
     let Some(status) = error.status().map(u16::from) else {
         let error_type = match () {
             () if error.is_timeout() => "timeout",

@@ -43,7 +43,7 @@ use crate::{
 };
 
 mod topic;
-mod answer;
+mod response;
 
 /// An SNS sink.
 #[derive(Debug)]

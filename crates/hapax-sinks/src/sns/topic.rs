@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header::CONTENT_TYPE};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::answer;
+use super::response;
 use crate::{
     api::{Failure, Response},
     aws::{
@@ -107,13 +107,13 @@ impl MessageApi for Topic {
 
     fn entries(&self, response: &Response, messages: &[Message]) -> Option<Vec<Entry>> {
         match messages {
-            [one] => answer::published(response, one.index),
-            _ => answer::entries(response),
+            [one] => response::published(response, one.index),
+            _ => response::entries(response),
         }
     }
 
     fn failure(&self, response: &Response) -> Failure {
-        answer::failure(response)
+        response::failure(response)
     }
 }
 

@@ -55,7 +55,7 @@ struct Attribute<'a> {
 /// The body of a response.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Answer {
+struct BatchResponse {
     successful: Option<Vec<Stored>>,
     failed: Option<Vec<Failed>>,
 }
@@ -96,7 +96,7 @@ impl MessageApi for Queue {
     }
 
     fn entries(&self, response: &Response, _messages: &[Message]) -> Option<Vec<Entry>> {
-        let answer: Answer = serde_json::from_slice(&response.head).ok()?;
+        let answer: BatchResponse = serde_json::from_slice(&response.head).ok()?;
         let stored = answer.successful.unwrap_or_default().into_iter();
         let stored = stored.filter_map(|stored| Some((index(&stored.id)?, None)));
         let failed = answer.failed.unwrap_or_default().into_iter();

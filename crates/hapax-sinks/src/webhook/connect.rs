@@ -32,11 +32,11 @@ const HEAD_START: Duration = Duration::from_millis(250);
 /// Connects to the host of a webhook.
 #[derive(Clone, Debug)]
 pub(crate) struct Dial {
-    place: Arc<Place>,
+    place: Arc<RemoteHost>,
 }
 
 #[derive(Debug)]
-struct Place {
+struct RemoteHost {
     host: Result<Host, Blocked>,
     port: u16,
     guard: Guard,
@@ -50,7 +50,7 @@ impl Dial {
         guard: Guard,
         resolver: Resolver,
     ) -> Self {
-        let place = Arc::new(Place {
+        let place = Arc::new(RemoteHost {
             host,
             port,
             guard,
@@ -89,7 +89,7 @@ impl Service<Uri> for Dial {
     }
 }
 
-impl Place {
+impl RemoteHost {
     /// The addresses that are permitted; at least one.
     async fn open_addresses(&self) -> Result<Vec<SocketAddr>, DialError> {
         let found = match &self.host {

@@ -69,7 +69,7 @@ mod key;
 mod mapped;
 mod request;
 pub(crate) mod echo;
-pub(crate) mod answer;
+pub(crate) mod outcome;
 mod document;
 mod handshake;
 
@@ -234,7 +234,7 @@ impl Webhook {
             return self.exchange_with_token(oauth, request, deadline).await;
         }
         let response = self.send(request, deadline).await?;
-        self.judge(response, None, deadline).await
+        self.outcome_of(response, None, deadline).await
     }
 
     /// Sends a request with a token. If the endpoint responds with 401, the request is repeated once
@@ -250,24 +250,24 @@ impl Webhook {
             .send(authorized(request.clone(), &token), deadline)
             .await?;
         if response.status() != StatusCode::UNAUTHORIZED {
-            return self.judge(response, Some(&token), deadline).await;
+            return self.outcome_of(response, Some(&token), deadline).await;
         }
         let Some(token) = oauth.replace(&token, deadline).await? else {
-            return self.judge(response, Some(&token), deadline).await;
+            return self.outcome_of(response, Some(&token), deadline).await;
         };
         drop(response);
         let response = self.send(authorized(request, &token), deadline).await?;
-        self.judge(response, Some(&token), deadline).await
+        self.outcome_of(response, Some(&token), deadline).await
     }
 
-    async fn judge(
+    async fn outcome_of(
         &self,
         response: Response<Incoming>,
         token: Option<&Token>,
         deadline: Instant,
     ) -> Outcome {
         let hidden = self.authentication.hidden(token);
-        answer::judge(response, deadline, self.clock.now(), &hidden).await
+        outcome::outcome_of(response, deadline, self.clock.now(), &hidden).await
     }
 
     async fn send(

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use hapax::{
     Clock, Random, Timestamp,
     event::{Headers, NewEvent},
-    outbox::{OutboxEvent, seal},
+    outbox::{OutboxEvent, build_event},
     sink::{Offer, Outcome, Sink, SinkError},
 };
 use hapax_testkit::wait::Patience;
@@ -26,7 +26,7 @@ pub(crate) fn clock() -> Clock {
 /// The first attempt of an event; events differ by `number`.
 pub(crate) fn offer(number: u64, new: NewEvent) -> Offer {
     let random = Random::new(move || number.reverse_bits());
-    let event = seal(new, None, &Headers::new(), NOW, &random).unwrap();
+    let event = build_event(new, None, &Headers::new(), NOW, &random).unwrap();
     let position = i64::try_from(number).unwrap();
     Offer {
         event: Arc::new(OutboxEvent { position, event }),

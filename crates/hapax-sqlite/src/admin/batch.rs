@@ -146,20 +146,20 @@ fn offer(act: &AuditedTransaction<'_>, job: &Job) -> Result<Batch, AdminError> {
 }
 
 /// How far a partition is settled. Events beyond are delivered anyway.
-struct Place {
+struct PartitionProgress {
     partition: String,
     frontier: i64,
     settled: BTreeSet<i64>,
 }
 
-impl Place {
+impl PartitionProgress {
     fn has_settled(&self, position: i64) -> bool {
         position <= self.frontier || self.settled.contains(&position)
     }
 }
 
 /// The partitions of a job's destination, in the order of their numbers.
-fn places(act: &AuditedTransaction<'_>, job: &Job) -> Result<Vec<Place>, AdminError> {
+fn places(act: &AuditedTransaction<'_>, job: &Job) -> Result<Vec<PartitionProgress>, AdminError> {
     let name = &job.destination;
     if opened(act, Some(name))?.is_empty() {
         return Err(AdminError::not_found(destination_object(name)));
@@ -178,7 +178,7 @@ fn places(act: &AuditedTransaction<'_>, job: &Job) -> Result<Vec<Place>, AdminEr
         let (frontier, settled) = found.unwrap_or_default();
         let settled = positions::parse(&settled)
             .ok_or_else(|| corrupt(format!("checkpoint of {partition}")))?;
-        Ok(Place {
+        Ok(PartitionProgress {
             partition,
             frontier,
             settled,

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use hapax::{
     admin::{self, Actor, AdminError, delivery_object},
-    outbox::Sealed,
+    outbox::BuiltEvent,
 };
 use rusqlite::{Row, params};
 use serde_json::Value;
@@ -72,7 +72,7 @@ pub(super) fn edited(
     partition: &str,
     position: i64,
     patch: &str,
-) -> Result<Option<Sealed>, AdminError> {
+) -> Result<Option<BuiltEvent>, AdminError> {
     let read = |row: &Row<'_>| {
         let headers: String = row.get("headers")?;
         Ok((headers, outbox::event(row, act.keyring)))

@@ -16,7 +16,7 @@ use crate::{
     connection::open_admin,
     error::{OpenError, SchemaError, unavailable},
     merge::Flushes,
-    place::Place,
+    file_identity::FileIdentity,
     pool::Pool,
     schema_version::SchemaVersion,
     settings::Settings,
@@ -39,7 +39,7 @@ struct Inner {
     writer: Pool,
     /// The schema that was checked last.
     schema: SchemaVersion,
-    place: Place,
+    place: FileIdentity,
     clock: Clock,
     keyring: Keyring,
     failpoints: Failpoints,
@@ -96,7 +96,7 @@ impl SqliteAdmin {
         schema
             .check_alone(&conn)
             .map_err(|error| OpenError::schema(path.clone(), error))?;
-        let place = Place::of(path.clone()).map_err(|error| OpenError::Unavailable {
+        let place = FileIdentity::of(path.clone()).map_err(|error| OpenError::Unavailable {
             path: path.clone(),
             source: error.into(),
         })?;

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use hapax::{
     admin::{
         Actor, AdminError, EventAdmin, EventFilter, Job, JobAdmin, JobFilter, JobKind, JobOptions,
-        PAGE_MAX, Page, Ran, are_same_arguments, check_job_options, check_reason, count_partitions,
+        PAGE_MAX, Page, JobStep, are_same_arguments, check_job_options, check_reason, count_partitions,
         destination_object, job_object, read_cursor,
     },
     store::StoreError,
@@ -153,7 +153,7 @@ impl JobAdmin for SqliteAdmin {
         .await
     }
 
-    async fn run_job(&self) -> Result<Ran, StoreError> {
+    async fn run_job(&self) -> Result<JobStep, StoreError> {
         run::run_one(self).await
     }
 }

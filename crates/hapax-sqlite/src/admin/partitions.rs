@@ -73,7 +73,7 @@ pub(super) fn partitions(
         .conn
         .path()
         .is_some_and(|path| has_relay(path.as_ref()));
-    let known = Known {
+    let known = ProcessFacts {
         living,
         is_served,
         shares,
@@ -84,7 +84,7 @@ pub(super) fn partitions(
 }
 
 /// What is known of all partitions.
-struct Known {
+struct ProcessFacts {
     /// The live nodes.
     living: BTreeSet<String>,
     /// Whether a relay without a node name is running.
@@ -127,7 +127,7 @@ fn opened(row: &Row<'_>) -> rusqlite::Result<Opened> {
     })
 }
 
-fn status(view: &View<'_>, opened: Opened, known: &Known) -> Result<PartitionStatus, AdminError> {
+fn status(view: &View<'_>, opened: Opened, known: &ProcessFacts) -> Result<PartitionStatus, AdminError> {
     let unread = unread(view, &opened, &known.shares)?;
     let bound = PartitionStatus::DELIVERIES;
     let count = |sql: &str| -> Result<u64, AdminError> {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use hapax::{
-    admin::{Actor, AdminError, Job, Ran, job_object},
+    admin::{Actor, AdminError, Job, JobStep, job_object},
     store::StoreError,
 };
 use rusqlite::params;
@@ -39,10 +39,10 @@ const PAUSE_MAX: Duration = Duration::from_millis(250);
 type Attempted = Arc<Mutex<Option<(Job, Duration)>>>;
 
 /// Runs one batch of the job that has been due longest.
-pub(super) async fn run_one(store: &SqliteAdmin) -> Result<Ran, StoreError> {
+pub(super) async fn run_one(store: &SqliteAdmin) -> Result<JobStep, StoreError> {
     // Most calls find nothing. They do not take the lock for writing.
     if store.read(due).await.map_err(store_error)?.is_none() {
-        return Ok(Ran::Nothing);
+        return Ok(JobStep::Nothing);
     }
     let attempted = Attempted::default();
     let noted = Arc::clone(&attempted);
@@ -61,7 +61,7 @@ pub(super) async fn run_one(store: &SqliteAdmin) -> Result<Ran, StoreError> {
         }
         Err(error) => {
             tracing::warn!(job = job.id, error = %error, "a batch of a job failed");
-            let failed = Ran::Failed { job: job.id };
+            let failed = JobStep::Failed { job: job.id };
             let fail = move |act: &AuditedTransaction<'_>| fail(act, &job, &error);
             store.change(fail).await.map_err(store_error)?;
             failed
@@ -79,13 +79,13 @@ fn due(view: &View<'_>) -> Result<Option<Job>, AdminError> {
     Ok(found.transpose()?)
 }
 
-fn run(act: &AuditedTransaction<'_>, noted: &Attempted) -> Result<Ran, AdminError> {
+fn run(act: &AuditedTransaction<'_>, noted: &Attempted) -> Result<JobStep, AdminError> {
     let Some(job) = due(act)? else {
-        return Ok(Ran::Nothing);
+        return Ok(JobStep::Nothing);
     };
     let began = Instant::now();
     let stepped = step(act, &job);
-    let ran = stepped.map(|batch| Ran::Batch {
+    let ran = stepped.map(|batch| JobStep::Batch {
         job: job.id,
         done: batch.done,
         ended: batch.ended,

@@ -1,4 +1,4 @@
-//! What timelines are assembled from: the key of a request, its events, and the inbox messages and
+//! Sources of timelines: the key of a request, its events, and the inbox messages and
 //! sagas that resulted from them in this database.
 //!
 //! The number of a transaction is the position of its first event.

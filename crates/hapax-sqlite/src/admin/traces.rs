@@ -6,7 +6,7 @@ use hapax::{
     admin::{AdminError, DeliveryStatus, Trace, destination_of},
     event::{EventId, Payload},
     keyring::Keyring,
-    outbox::unseal,
+    outbox::decode_columns,
 };
 use rusqlite::Row;
 
@@ -99,7 +99,7 @@ fn edited(
     Ok(id.zip(stored).map(|(id, payload)| {
         let raw = || Payload::Json(serde_json::Value::String(payload.clone()).to_string());
         let headers = headers.as_deref().unwrap_or("{}");
-        let read = unseal(id, headers, payload.clone(), keyring);
+        let read = decode_columns(id, headers, payload.clone(), keyring);
         read.map_or_else(|_| raw(), |(_, payload)| payload)
     }))
 }

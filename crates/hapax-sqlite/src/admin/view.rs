@@ -1,4 +1,4 @@
-//! What an operation sees of the database: one snapshot.
+//! View of an operation: one snapshot of the database.
 
 use std::{fmt, ops::ControlFlow};
 

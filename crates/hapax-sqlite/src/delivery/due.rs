@@ -40,7 +40,7 @@ pub(super) fn ignore_keys(
 }
 
 /// The parked deliveries of one read, up to its bounds.
-pub(super) struct Found {
+pub(super) struct DueDeliveries {
     except: HashSet<i64>,
     limit: usize,
     keyring: Keyring,
@@ -50,7 +50,7 @@ pub(super) struct Found {
     heads: Vec<(i64, String)>,
 }
 
-impl Found {
+impl DueDeliveries {
     pub(super) fn new(except: HashSet<i64>, limit: usize, keyring: Keyring) -> Self {
         Self {
             except,

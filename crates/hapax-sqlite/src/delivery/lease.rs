@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use hapax::{
-    delivery::{Held, Membership, Opened},
+    delivery::{OwnedPartition, Membership, Opened},
     store::StoreError,
 };
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -136,7 +136,7 @@ fn membership(
     while let Some(row) = rows.next()? {
         let name: String = row.get(0)?;
         if let Some(partition) = row.get(1)? {
-            membership.held.push(Held {
+            membership.held.push(OwnedPartition {
                 partition,
                 node: name.clone(),
                 epoch: row.get("epoch")?,

@@ -164,7 +164,7 @@ impl Drop for Merger {
 impl Shared {
     /// The thread: runs the rounds that are due, until it is closed.
     fn run(&self, conn: &Connection, failpoints: &Failpoints) {
-        let _ended = Ended(self);
+        let _ended = RecordEnd(self);
         let mut failing = Failing::default();
         while self.next_round() {
             let merged = self.attempt(|| self.round(conn, failpoints));
@@ -310,9 +310,9 @@ impl Shared {
 }
 
 /// Records the end of the thread, however it ends, so that the writer does not wait for it.
-struct Ended<'a>(&'a Shared);
+struct RecordEnd<'a>(&'a Shared);
 
-impl Drop for Ended<'_> {
+impl Drop for RecordEnd<'_> {
     fn drop(&mut self) {
         self.0.lock().gone();
         self.0.changed.notify_all();

@@ -15,7 +15,7 @@ fn failure(code: c_int) -> rusqlite::Error {
 fn if_the_thread_ends_the_writer_merges() {
     let shared = Shared::default();
     assert_eq!(shared.committed(4_000), Step::Round);
-    drop(Ended(&shared));
+    drop(RecordEnd(&shared));
     assert_eq!(shared.committed(8_000), Step::Finish);
 }
 
@@ -42,7 +42,7 @@ fn a_writer_that_waits_continues_if_the_thread_ends() {
     assert_eq!(shared.committed(1_000), Step::Round);
     let waiting = Arc::clone(&shared);
     let writer = thread::spawn(move || waiting.committed(8_000));
-    drop(Ended(&shared));
+    drop(RecordEnd(&shared));
     assert_eq!(writer.join().unwrap(), Step::Finish);
 }
 

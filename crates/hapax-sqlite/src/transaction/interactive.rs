@@ -17,7 +17,7 @@ use hapax::{
     group::Fate,
     idempotency::{Claim, Taken},
     inbox::Processed,
-    outbox::{Draft, Sealed},
+    outbox::{Draft, BuiltEvent},
     store::{ClaimOutcome, Effect, StoreError},
 };
 use tokio::sync::oneshot;
@@ -30,7 +30,7 @@ use crate::{
     sqlite::Sqlite,
     transaction::Tx,
     writer::WriterContext,
-    writer::job::{Job, Verdict},
+    writer::job::{Job, SavepointOutcome},
 };
 
 /// The kind of a transaction.
@@ -80,8 +80,8 @@ pub(crate) enum Request {
     Run(Work),
     /// End the transaction.
     End {
-        ending: Ending,
-        events: Vec<Sealed>,
+        ending: TransactionEnd,
+        events: Vec<BuiltEvent>,
         /// The messages that it has accepted.
         processed: Vec<Processed>,
         reply: oneshot::Sender<Result<(), StoreError>>,
@@ -90,7 +90,7 @@ pub(crate) enum Request {
 
 /// How a transaction ends.
 #[derive(Debug)]
-pub(crate) enum Ending {
+pub(crate) enum TransactionEnd {
     Complete {
         response: ResponseColumns,
         effect: Effect,
@@ -99,7 +99,7 @@ pub(crate) enum Ending {
     Rollback,
 }
 
-impl Ending {
+impl TransactionEnd {
     /// Whether the rows of the transaction are to be committed.
     pub(crate) fn keeps_effect(&self) -> bool {
         match self {
@@ -154,7 +154,7 @@ impl Job for InteractiveTransaction {
         self.reply.as_ref().is_some_and(|reply| !reply.is_closed())
     }
 
-    fn run(&mut self, ctx: &mut WriterContext) -> Verdict {
+    fn run(&mut self, ctx: &mut WriterContext) -> SavepointOutcome {
         let deadline = Instant::now() + ctx.tx_max;
         ctx.until(Some(deadline));
         let taken = match &self.under {
@@ -164,7 +164,7 @@ impl Job for InteractiveTransaction {
         match taken.transpose() {
             Some(taken) => {
                 self.taken = Some(taken);
-                Verdict::RollBack
+                SavepointOutcome::RollBack
             }
             None => self.serve(ctx, deadline),
         }
@@ -188,10 +188,10 @@ impl Job for InteractiveTransaction {
 
 impl InteractiveTransaction {
     /// Sends the transaction to its caller and runs its requests until it ends.
-    fn serve(&mut self, ctx: &mut WriterContext, deadline: Instant) -> Verdict {
+    fn serve(&mut self, ctx: &mut WriterContext, deadline: Instant) -> SavepointOutcome {
         let (requests, asked) = mpsc::channel();
         let (Some(reply), Some(draft)) = (self.reply.take(), self.draft.take()) else {
-            return Verdict::RollBack;
+            return SavepointOutcome::RollBack;
         };
         let (retention, scope) = match &self.under {
             TransactionKind::Nothing => (Duration::ZERO, None),
@@ -208,7 +208,7 @@ impl InteractiveTransaction {
         let tx = Tx::new(store, requests, draft, retention, scope, deadline);
         let claimed_at = ctx.now();
         if reply.send(Ok(ClaimOutcome::Open(tx))).is_err() {
-            return Verdict::RollBack;
+            return SavepointOutcome::RollBack;
         }
         let mut doomed = false;
         loop {
@@ -216,7 +216,7 @@ impl InteractiveTransaction {
                 Ok(Request::Run(run)) => {
                     doomed |= !run(ctx, doomed);
                     if ctx.is_lost() {
-                        return Verdict::RollBack;
+                        return SavepointOutcome::RollBack;
                     }
                 }
                 Ok(Request::End {
@@ -227,14 +227,14 @@ impl InteractiveTransaction {
                 }) => {
                     let written = (&*events, &*processed);
                     let outcome = self.end(ctx, ending, written, doomed, claimed_at);
-                    let verdict = *outcome.as_ref().unwrap_or(&Verdict::RollBack);
+                    let verdict = *outcome.as_ref().unwrap_or(&SavepointOutcome::RollBack);
                     self.end = Some((reply, outcome.map(drop)));
                     return verdict;
                 }
-                Err(RecvTimeoutError::Disconnected) => return Verdict::RollBack,
+                Err(RecvTimeoutError::Disconnected) => return SavepointOutcome::RollBack,
                 Err(RecvTimeoutError::Timeout) => {
                     tracing::warn!("transaction took too long and was rolled back");
-                    return Verdict::RollBack;
+                    return SavepointOutcome::RollBack;
                 }
             }
         }
@@ -243,15 +243,15 @@ impl InteractiveTransaction {
     fn end(
         &self,
         ctx: &mut WriterContext,
-        ending: Ending,
-        (events, processed): (&[Sealed], &[Processed]),
+        ending: TransactionEnd,
+        (events, processed): (&[BuiltEvent], &[Processed]),
         doomed: bool,
         claimed_at: Timestamp,
-    ) -> Result<Verdict, StoreError> {
+    ) -> Result<SavepointOutcome, StoreError> {
         let mut transaction = outbox::transaction(ctx, events);
         let response = match ending {
-            Ending::Rollback => return Ok(Verdict::RollBack),
-            Ending::Complete {
+            TransactionEnd::Rollback => return Ok(SavepointOutcome::RollBack),
+            TransactionEnd::Complete {
                 response,
                 effect: Effect::Drop,
             } => {
@@ -260,12 +260,12 @@ impl InteractiveTransaction {
                 Some(response)
             }
             _ if doomed => return Err(doom()),
-            Ending::Commit => {
+            TransactionEnd::Commit => {
                 outbox::append(ctx, events)?;
                 inbox::processed(ctx, processed)?;
                 None
             }
-            Ending::Complete {
+            TransactionEnd::Complete {
                 response,
                 effect: Effect::Keep,
             } => {
@@ -284,7 +284,7 @@ impl InteractiveTransaction {
             (TransactionKind::Phase(phase), None) => phase.advance(ctx, transaction)?,
             (TransactionKind::Nothing, _) | (TransactionKind::Claim(_), None) => {}
         }
-        Ok(Verdict::Keep)
+        Ok(SavepointOutcome::Keep)
     }
 }
 

@@ -29,7 +29,7 @@ use crate::{
     idempotency::ResponseColumns,
     inbox,
     sqlite::Sqlite,
-    transaction::interactive::{Ending, Request, TransactionKind},
+    transaction::interactive::{TransactionEnd, Request, TransactionKind},
     writer::WriterContext,
 };
 
@@ -131,7 +131,7 @@ impl Tx {
         response.await.map_err(|_| self.over())?
     }
 
-    async fn end(mut self, ending: Ending) -> Result<(), StoreError> {
+    async fn end(mut self, ending: TransactionEnd) -> Result<(), StoreError> {
         let (reply, response) = oneshot::channel();
         let events = self.draft.take_events();
         let processed = self.accepted.take_new();
@@ -188,7 +188,7 @@ impl Tx {
 impl Transaction for Tx {
     fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError> {
         let Self { store, draft, .. } = self;
-        draft.seal(
+        draft.add(
             event,
             store.clock(),
             store.random(),
@@ -222,18 +222,18 @@ impl Transaction for Tx {
         let scope = self.line.as_ref().and_then(|line| line.scope.as_ref());
         let keyring = self.store.keyring();
         let response = ResponseColumns::of(keyring, scope, response)?;
-        self.end(Ending::Complete { response, effect }).await?;
+        self.end(TransactionEnd::Complete { response, effect }).await?;
         Ok(retention)
     }
 
     async fn commit(mut self) -> Result<(), StoreError> {
         self.claim().await?;
-        self.end(Ending::Commit).await
+        self.end(TransactionEnd::Commit).await
     }
 
     async fn rollback(self) {
         // Even if this fails, the writer rolls the transaction back.
-        let _over = self.end(Ending::Rollback).await;
+        let _over = self.end(TransactionEnd::Rollback).await;
     }
 
     fn taken(&mut self) -> Option<Taken> {

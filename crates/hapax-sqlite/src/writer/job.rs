@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use hapax::{
-    group::{Fate, Turn},
+    group::{Fate, StartOnce},
     store::StoreError,
 };
 use tokio::sync::oneshot;
@@ -19,7 +19,7 @@ pub(crate) trait Job: Send {
     fn is_wanted(&self) -> bool;
 
     /// Does the work, inside a savepoint.
-    fn run(&mut self, ctx: &mut WriterContext) -> Verdict;
+    fn run(&mut self, ctx: &mut WriterContext) -> SavepointOutcome;
 
     /// The error of the job, after it has run.
     fn failure(&self) -> Option<&StoreError>;
@@ -30,7 +30,7 @@ pub(crate) trait Job: Send {
 
 /// What happens to a job's savepoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum SavepointOutcome {
     /// It is committed with the group.
     Keep,
     /// It is rolled back; the rest of the group is not.
@@ -40,13 +40,13 @@ pub(crate) enum Verdict {
 /// A job that consists of one closure.
 pub(crate) struct Brief<F, R> {
     work: Option<F>,
-    turn: Turn,
+    turn: StartOnce,
     outcome: Option<Result<R, StoreError>>,
     reply: oneshot::Sender<Result<R, StoreError>>,
 }
 
 impl<F, R> Brief<F, R> {
-    pub(crate) fn new(work: F, turn: Turn, reply: oneshot::Sender<Result<R, StoreError>>) -> Self {
+    pub(crate) fn new(work: F, turn: StartOnce, reply: oneshot::Sender<Result<R, StoreError>>) -> Self {
         Self {
             work: Some(work),
             turn,
@@ -65,16 +65,16 @@ where
         !self.reply.is_closed() && self.turn.take()
     }
 
-    fn run(&mut self, ctx: &mut WriterContext) -> Verdict {
+    fn run(&mut self, ctx: &mut WriterContext) -> SavepointOutcome {
         let Some(work) = self.work.take() else {
-            return Verdict::RollBack;
+            return SavepointOutcome::RollBack;
         };
         ctx.until(Some(Instant::now() + ctx.tx_max));
         let outcome = work(ctx);
         let verdict = if outcome.is_ok() {
-            Verdict::Keep
+            SavepointOutcome::Keep
         } else {
-            Verdict::RollBack
+            SavepointOutcome::RollBack
         };
         self.outcome = Some(outcome);
         verdict

@@ -31,9 +31,9 @@ use crate::{
     error::{store_error, unavailable},
     lock::Lock,
     merge::Merger,
-    place::Place,
+    file_identity::FileIdentity,
     value::rows,
-    writer::job::{Job, Verdict},
+    writer::job::{Job, SavepointOutcome},
 };
 
 /// The maximum age of a group. It delays the first member by a fraction of a commit on a slow disk.
@@ -142,7 +142,7 @@ pub(crate) struct Writer {
     /// Whether the failure of this group is already logged.
     pub(crate) logged: bool,
     /// The database file. If it was moved or replaced, the writer refuses to commit.
-    pub(crate) place: Place,
+    pub(crate) place: FileIdentity,
     /// Released after the last write is on disk.
     pub(crate) lock: Lock,
 }
@@ -229,7 +229,7 @@ impl Writer {
                 error = panic_message(&*panic),
                 "write panicked and was rolled back"
             );
-            Verdict::RollBack
+            SavepointOutcome::RollBack
         });
         if let Some(error @ StoreError::Unavailable { .. }) = job.failure() {
             self.log(error);
@@ -239,7 +239,7 @@ impl Writer {
                 "the transaction ended while one of its requests ran",
             ));
         }
-        if verdict == Verdict::RollBack {
+        if verdict == SavepointOutcome::RollBack {
             self.ctx.rewind()?;
         }
         self.ctx.run(control::RELEASE)

@@ -10,7 +10,7 @@ use hapax::{
 };
 use hapax_testkit::assert_matches;
 
-use crate::fixture::{Fixture, claim, note, response, shot};
+use crate::fixture::{Fixture, claim, note, response, plan};
 
 /// A catalogue in which the payload of `note.written` is an object.
 const CATALOGUE: &str = r#"{"title": "Notes", "version": "1", "events": [{
@@ -29,11 +29,11 @@ async fn an_event_that_does_not_match_is_refused_and_nothing_of_its_request_is_k
     let other = tx.emit(NewEvent::json("note.read", &"text"));
     assert_matches!(other, Err(EventError::NotInCatalogue { .. }));
     tx.rollback().await;
-    let refused = fixture.store.execute_plan(shot("shot")).await;
+    let refused = fixture.store.execute_plan(plan("plan")).await;
     assert_matches!(refused, Err(StoreError::Event(EventError::Mismatch(_))));
     assert_eq!(fixture.notes().await, Vec::<String>::new());
     assert_eq!(events(&fixture).await, 0);
-    for key in ["interactive", "shot"] {
+    for key in ["interactive", "plan"] {
         let free = fixture.store.claim(claim(key)).await.unwrap();
         assert!(matches!(free, ClaimOutcome::Open(_)), "{key}");
     }
@@ -46,7 +46,7 @@ async fn an_event_that_matches_is_emitted() {
     let mut tx = fixture.claim("interactive").await;
     tx.emit(written.clone()).unwrap();
     tx.complete(&response(), Effect::Keep).await.unwrap();
-    let mut planned = shot("shot");
+    let mut planned = plan("plan");
     planned.events = vec![written];
     let ran = fixture.store.execute_plan(planned).await.unwrap();
     assert!(matches!(ran, ClaimOutcome::Open(_)));

@@ -39,10 +39,10 @@ async fn without_the_key_reading_fails_clearly_and_nothing_runs_again() {
         let error = error.to_string();
         assert!(error.contains("not among the keys here"), "{error}");
     };
-    missing(other.claim(claim("shot")).await.unwrap_err());
+    missing(other.claim(claim("plan")).await.unwrap_err());
     missing(other.look_up(&claim("tx").scope).await.unwrap_err());
-    let shot = single_shot(claim("shot"), Vec::new(), CARD);
-    missing(other.execute_plan(shot).await.unwrap_err());
+    let plan = single_shot(claim("plan"), Vec::new(), CARD);
+    missing(other.execute_plan(plan).await.unwrap_err());
     missing(other.enter(entry("tx")).await.unwrap_err());
     missing(events(&other).await.unwrap_err());
     // The one unreadable request does not keep the others from being taken over.
@@ -57,7 +57,7 @@ async fn a_key_that_was_replaced_still_reads_and_the_new_one_writes() {
     let fixture = Fixture::with(|it| it.keyring = keyring(&[1])).await;
     say_all(&fixture.store).await;
     let both = again(&fixture, keyring(&[2, 1])).await;
-    for key in ["shot", "tx"] {
+    for key in ["plan", "tx"] {
         let ClaimOutcome::Taken(Taken::Replay {
             response: stored, ..
         }) = both.claim(claim(key)).await.unwrap()
@@ -69,8 +69,8 @@ async fn a_key_that_was_replaced_still_reads_and_the_new_one_writes() {
     let found = events(&both).await.unwrap();
     assert_eq!(found, [CARD]);
     assert_eq!(taken_over(&both).await[0].request, CARD);
-    let shot = single_shot(claim("new"), Vec::new(), CARD);
-    both.execute_plan(shot).await.unwrap();
+    let plan = single_shot(claim("new"), Vec::new(), CARD);
+    both.execute_plan(plan).await.unwrap();
     let record = both.look_up(&claim("new").scope).await.unwrap().unwrap();
     assert_eq!(record.response, Some(response(CARD)));
 }
@@ -88,9 +88,9 @@ async fn what_was_kept_before_there_was_a_key_is_read_as_ever() {
 
 /// Stores a response of each kind, an event, and a request whose owner has died.
 async fn say_all(store: &Sqlite) {
-    let shot = single_shot(claim("shot"), Vec::new(), CARD);
+    let plan = single_shot(claim("plan"), Vec::new(), CARD);
     assert!(matches!(
-        store.execute_plan(shot).await.unwrap(),
+        store.execute_plan(plan).await.unwrap(),
         ClaimOutcome::Open(_)
     ));
     let ClaimOutcome::Open(mut tx) = store.claim(claim("tx")).await.unwrap() else {

@@ -10,7 +10,7 @@ use hapax_sqlite::{
 };
 use hapax_testkit::assert_matches;
 
-use crate::fixture::{Fixture, claim, note, notes, response, settings, shot};
+use crate::fixture::{Fixture, claim, note, notes, response, settings, plan};
 
 const BLOB: &str = "INSERT INTO note (text) VALUES (hex(randomblob(?1)))";
 
@@ -31,7 +31,7 @@ async fn fill(store: &Sqlite) -> StoreError {
 #[tokio::test]
 async fn a_full_disk_is_unavailable_until_there_is_space_again() {
     let fixture = Fixture::with(|settings| settings.pages_max = Some(200)).await;
-    fixture.store.execute_plan(shot("before")).await.unwrap();
+    fixture.store.execute_plan(plan("before")).await.unwrap();
     let full = fill(&fixture.store).await;
     assert_matches!(full, StoreError::Unavailable { .. });
     assert!(
@@ -39,7 +39,7 @@ async fn a_full_disk_is_unavailable_until_there_is_space_again() {
         "{}",
         full.error_chain()
     );
-    let mut large = shot("during");
+    let mut large = plan("during");
     large.response.body = vec![b'x'; 100_000].into();
     let refused = fixture.store.execute_plan(large).await;
     assert_matches!(refused, Err(StoreError::Unavailable { .. }));
@@ -49,7 +49,7 @@ async fn a_full_disk_is_unavailable_until_there_is_space_again() {
     );
     let delete = |conn: &Connection| conn.execute("DELETE FROM note WHERE text <> 'before'", []);
     fixture.store.write(delete).await.unwrap();
-    fixture.store.execute_plan(shot("after")).await.unwrap();
+    fixture.store.execute_plan(plan("after")).await.unwrap();
     assert_eq!(fixture.notes().await, ["after", "before"]);
 }
 
@@ -73,17 +73,17 @@ async fn a_foreign_tool_that_holds_the_file_makes_it_unavailable() {
     let fixture = Fixture::new().await;
     let tool = Connection::open(fixture.path()).unwrap();
     tool.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let busy = fixture.store.execute_plan(shot("k")).await;
+    let busy = fixture.store.execute_plan(plan("k")).await;
     assert_matches!(busy, Err(StoreError::Unavailable { .. }));
     tool.execute_batch("ROLLBACK").unwrap();
-    fixture.store.execute_plan(shot("k")).await.unwrap();
+    fixture.store.execute_plan(plan("k")).await.unwrap();
     assert_eq!(fixture.notes().await, ["k"]);
 }
 
 #[tokio::test]
 async fn a_stored_row_that_cannot_be_read_is_named() {
     let fixture = Fixture::new().await;
-    fixture.store.execute_plan(shot("k")).await.unwrap();
+    fixture.store.execute_plan(plan("k")).await.unwrap();
     let tear = |conn: &Connection| {
         conn.execute("UPDATE hapax_outbox_event SET headers = 'torn'", [])?;
         let sql = "UPDATE hapax_idempotency_key SET response_headers = ?1";
@@ -99,9 +99,9 @@ async fn a_stored_row_that_cannot_be_read_is_named() {
 #[tokio::test]
 async fn a_closed_store_says_so_and_its_file_can_be_opened_again() {
     let fixture = Fixture::new().await;
-    fixture.store.execute_plan(shot("kept")).await.unwrap();
+    fixture.store.execute_plan(plan("kept")).await.unwrap();
     fixture.store.close().await.unwrap();
-    let closed = fixture.store.execute_plan(shot("late")).await;
+    let closed = fixture.store.execute_plan(plan("late")).await;
     assert_matches!(closed, Err(StoreError::Unavailable { .. }));
     let read = fixture.store.look_up(&claim("kept").scope).await;
     assert_matches!(read, Err(StoreError::Unavailable { .. }));

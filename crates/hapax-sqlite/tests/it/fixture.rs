@@ -145,7 +145,7 @@ pub(crate) fn claim(key: &str) -> Claim {
     }
 }
 
-pub(crate) fn shot(key: &str) -> PlannedRequest<Statement> {
+pub(crate) fn plan(key: &str) -> PlannedRequest<Statement> {
     PlannedRequest {
         claim: claim(key),
         statements: vec![Statement::new(INSERT, [Value::Text(key.to_owned())])],

@@ -16,7 +16,7 @@ use hapax_sqlite::{
 };
 use hapax_testkit::assert_matches;
 
-use crate::fixture::{Fixture, INSERT, shot};
+use crate::fixture::{Fixture, INSERT, plan};
 
 /// Counts commits.
 fn counted() -> (Failpoints, Arc<AtomicUsize>) {
@@ -39,18 +39,18 @@ async fn check_commits(group_max: usize, jobs: usize, expected: std::ops::RangeI
     })
     .await;
     let held = fixture.hold().await;
-    let shots: Vec<_> = (0..jobs)
+    let plans: Vec<_> = (0..jobs)
         .map(|number| {
             let store = fixture.store.clone();
-            tokio::spawn(async move { store.execute_plan(shot(&format!("k{number}"))).await })
+            tokio::spawn(async move { store.execute_plan(plan(&format!("k{number}"))).await })
         })
         .collect();
     fixture.queued(jobs).await;
     let before = commits.load(Ordering::SeqCst);
     held.let_go().await;
-    for shot in shots {
+    for plan in plans {
         assert!(matches!(
-            shot.await.unwrap().unwrap(),
+            plan.await.unwrap().unwrap(),
             ClaimOutcome::Open(_)
         ));
     }
@@ -81,9 +81,9 @@ async fn no_response_is_sent_before_the_commit() {
     });
     let fixture = Fixture::with(|settings| settings.failpoints = failpoints).await;
     seen.lock().unwrap().clear();
-    fixture.store.execute_plan(shot("first")).await.unwrap();
+    fixture.store.execute_plan(plan("first")).await.unwrap();
     answered.fetch_add(1, Ordering::SeqCst);
-    fixture.store.execute_plan(shot("second")).await.unwrap();
+    fixture.store.execute_plan(plan("second")).await.unwrap();
     assert_eq!(
         *seen.lock().unwrap(),
         [0, 1],
@@ -114,9 +114,9 @@ async fn a_writer_that_panics_around_its_commit_goes_on() {
         });
         let fixture = Fixture::with(|settings| settings.failpoints = failpoints).await;
         strikes.store(true, Ordering::SeqCst);
-        let struck = fixture.store.execute_plan(shot("k")).await;
+        let struck = fixture.store.execute_plan(plan("k")).await;
         assert_matches!(struck, Err(StoreError::Unavailable { .. }));
-        let again = fixture.store.execute_plan(shot("k")).await.unwrap();
+        let again = fixture.store.execute_plan(plan("k")).await.unwrap();
         assert_eq!(
             !matches!(again, ClaimOutcome::Open(_)),
             kept,
@@ -174,7 +174,7 @@ async fn a_clock_that_panics_affects_no_other() {
     let bad = fixture.store.purge_keys().await;
     assert_matches!(bad, Err(StoreError::Statement { .. }));
     is_broken.store(false, Ordering::SeqCst);
-    fixture.store.execute_plan(shot("kept")).await.unwrap();
+    fixture.store.execute_plan(plan("kept")).await.unwrap();
     assert_eq!(fixture.notes().await, ["kept"]);
 }
 
@@ -220,7 +220,7 @@ async fn a_write_does_not_end_its_transaction_by_a_statement_that_the_writer_pre
         };
         let bad = fixture.store.write(write).await;
         assert_matches!(bad, Err(StoreError::Statement { .. }), "{end}");
-        let mut ending = shot("half");
+        let mut ending = plan("half");
         ending.statements.push(Statement::new(end, []));
         let bad = fixture.store.execute_plan(ending).await;
         assert!(bad.is_err(), "{end}: {bad:?}");
@@ -287,7 +287,7 @@ async fn a_request_that_was_given_up_before_it_began_does_not_begin() {
     let fixture = Fixture::new().await;
     let held = fixture.hold().await;
     let store = fixture.store.clone();
-    let given_up = tokio::spawn(async move { store.execute_plan(shot("given up")).await });
+    let given_up = tokio::spawn(async move { store.execute_plan(plan("given up")).await });
     fixture.queued(1).await;
     given_up.abort();
     assert!(given_up.await.unwrap_err().is_cancelled());
@@ -313,6 +313,6 @@ async fn a_write_may_have_savepoints_of_its_own() {
 async fn the_bell_rings_after_a_commit_that_holds_events() {
     let fixture = Fixture::new().await;
     let mut subscription = fixture.store.notifier().subscribe();
-    fixture.store.execute_plan(shot("k")).await.unwrap();
+    fixture.store.execute_plan(plan("k")).await.unwrap();
     subscription.notified().await;
 }

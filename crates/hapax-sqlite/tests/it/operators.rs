@@ -15,7 +15,7 @@ use hapax::{
 use hapax_sqlite::{Sqlite, SqliteAdmin, rusqlite::Connection};
 use hapax_testkit::events::{event, keyring, response};
 
-use crate::fixture::{Fixture, settings, shot};
+use crate::fixture::{Fixture, settings, plan};
 
 #[tokio::test]
 async fn an_id_that_was_made_elsewhere_is_found_by_a_search_of_all_events() {
@@ -282,8 +282,8 @@ async fn a_key_without_events_has_no_events_of_the_next_transaction() {
         assert!(timeline.events.is_empty(), "{timeline:?}");
     }
     // The same in a single-shot request.
-    let shot = shot("three");
-    fixture.store.execute_plan(shot).await.unwrap();
+    let plan = plan("three");
+    fixture.store.execute_plan(plan).await.unwrap();
     let timeline = admin
         .timeline_of_key(&ops, None, None, "three")
         .await

@@ -15,7 +15,7 @@ use crate::fixture::{Fixture, INSERT};
 #[tokio::test]
 async fn a_handler_that_has_asked_for_nothing_holds_up_no_other() {
     let fixture = Fixture::new().await;
-    let mut pipelined = ride(&fixture, claim("k")).await;
+    let mut pipelined = open_pipelined(&fixture, claim("k")).await;
     // This transaction would wait if the first one held the writer.
     let Ok(ClaimOutcome::Open(mut other)) = fixture.store.claim(claim("other")).await else {
         panic!("the key is free");
@@ -39,14 +39,14 @@ async fn a_handler_that_has_asked_for_nothing_holds_up_no_other() {
 #[tokio::test]
 async fn a_taken_key_fails_the_first_statement_and_says_what_it_was_taken_for() {
     let fixture = Fixture::new().await;
-    let tx = ride(&fixture, claim("k")).await;
+    let tx = open_pipelined(&fixture, claim("k")).await;
     tx.complete(&response("theirs"), Effect::Keep)
         .await
         .unwrap();
     let mut other = claim("k");
     other.fingerprint = fingerprint(2);
     for (claim, mismatch) in [(claim("k"), false), (other, true)] {
-        let mut tx = ride(&fixture, claim).await;
+        let mut tx = open_pipelined(&fixture, claim).await;
         tx.emit(event("mine")).unwrap();
         for _ in 0..2 {
             let outcome = write(&mut tx, "mine").await;
@@ -70,22 +70,22 @@ async fn a_handler_without_a_statement_claims_at_its_end() {
     let fixture = Fixture::new().await;
     for effect in [Effect::Keep, Effect::Drop] {
         let key = format!("{effect:?}");
-        let mut tx = ride(&fixture, claim(&key)).await;
+        let mut tx = open_pipelined(&fixture, claim(&key)).await;
         tx.emit(event(&key)).unwrap();
         tx.complete(&response(&key), effect).await.unwrap();
-        let tx = ride(&fixture, claim(&key)).await;
+        let tx = open_pipelined(&fixture, claim(&key)).await;
         let outcome = tx.complete(&response("again"), effect).await;
         assert_matches!(outcome, Err(StoreError::NotClaimed));
     }
-    ride(&fixture, claim("rolled back")).await.rollback().await;
-    drop(ride(&fixture, claim("dropped")).await);
+    open_pipelined(&fixture, claim("rolled back")).await.rollback().await;
+    drop(open_pipelined(&fixture, claim("dropped")).await);
     for free in ["rolled back", "dropped"] {
         let outcome = fixture.store.claim(claim(free)).await.unwrap();
         assert_matches!(outcome, ClaimOutcome::Open(_));
     }
 }
 
-async fn ride(fixture: &Fixture, claim: Claim) -> Tx {
+async fn open_pipelined(fixture: &Fixture, claim: Claim) -> Tx {
     match fixture
         .store
         .claim_pipelined(claim, OnClaimed::nothing())

@@ -11,7 +11,7 @@ use hapax::{
 
 use hapax_sqlite::rusqlite::Connection;
 
-use crate::fixture::{Fixture, shot};
+use crate::fixture::{Fixture, plan};
 
 /// A trigger that inserts an expired key again as soon as it is deleted.
 const EXPIRE_AGAIN: &str = "
@@ -212,7 +212,7 @@ async fn events(fixture: &Fixture) -> i64 {
 /// Writes two events, lets a destination read them, and waits until they are old.
 async fn pass_two(fixture: &Fixture) {
     for key in ["first", "newest"] {
-        fixture.store.execute_plan(shot(key)).await.unwrap();
+        fixture.store.execute_plan(plan(key)).await.unwrap();
     }
     pass(fixture, "hook", 10).await;
     fixture.clock.advance(2 * DAY);

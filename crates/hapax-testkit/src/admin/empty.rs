@@ -3,7 +3,7 @@
 use hapax::{
     admin::{
         AuditFilter, Count, DeliveryFilter, EventFilter, JobFilter, JobOptions, KeyFilter,
-        MessageFilter, Ran,
+        MessageFilter, JobStep,
     },
     event::EventId,
     saga::{Decision, Filter},
@@ -83,7 +83,7 @@ pub async fn nothing_is_found_in_an_empty_store<S: AdminUnderTest>() {
     check_missing(&admin.pause_destination(ops, "a").await);
     check_missing(&admin.resume_destination(ops, "a").await);
     check_missing(&admin.remove_destination(ops, "a").await);
-    assert_eq!(admin.run_job().await.must(), Ran::Nothing);
+    assert_eq!(admin.run_job().await.must(), JobStep::Nothing);
     assert!(scene.acts().await.is_empty());
 }
 

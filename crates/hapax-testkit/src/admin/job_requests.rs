@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hapax::admin::{Actor, EventFilter, Job, JobFilter, JobOptions, Ran};
+use hapax::admin::{Actor, EventFilter, Job, JobFilter, JobOptions, JobStep};
 
 use super::{
     AdminUnderTest,
@@ -23,7 +23,7 @@ pub async fn a_job_keeps_to_its_rate<S: AdminUnderTest>() {
     let began = Instant::now();
     for expected in [10, 20] {
         let ran = scene.admin.run_job().await.must();
-        let batch = Ran::Batch {
+        let batch = JobStep::Batch {
             job: job.id,
             done: 10,
             ended: false,
@@ -34,14 +34,14 @@ pub async fn a_job_keeps_to_its_rate<S: AdminUnderTest>() {
         // On a slow machine, the pause by the database's own clock may be over.
         let again = scene.admin.run_job().await.must();
         let is_slow = began.elapsed() >= Duration::from_secs(1);
-        assert!(again == Ran::Nothing || is_slow, "{again:?}");
+        assert!(again == JobStep::Nothing || is_slow, "{again:?}");
         if is_slow {
             break;
         }
         scene.advance(Duration::from_secs(1)).await;
     }
     scene.advance(HOUR).await;
-    while scene.admin.run_job().await.must() != Ran::Nothing {
+    while scene.admin.run_job().await.must() != JobStep::Nothing {
         scene.advance(Duration::from_secs(1)).await;
     }
     let found = scene.admin.job(&scene.ops, job.id).await.must();
@@ -58,7 +58,7 @@ pub async fn a_cancelled_job_runs_no_further_batch<S: AdminUnderTest>() {
     scene.pass("a", &at).await;
     let (admin, ops, all) = (&scene.admin, &scene.ops, EventFilter::default());
     let job = replay(&scene, ops, &all, &per_second(10)).await.must();
-    assert_ne!(admin.run_job().await.must(), Ran::Nothing);
+    assert_ne!(admin.run_job().await.must(), JobStep::Nothing);
     admin.cancel_job(ops, job.id).await.must();
     check_conflict(&admin.cancel_job(ops, job.id).await);
     scene.advance(HOUR).await;

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, future::join_all};
-use hapax::admin::{Admin, EventFilter, Job, JobOptions, Ran};
+use hapax::admin::{Admin, EventFilter, Job, JobOptions, JobStep};
 
 use super::{
     AdminUnderTest, Table,
@@ -28,7 +28,7 @@ pub async fn a_job_whose_worker_dies_after_each_batch_is_resumed<S: AdminUnderTe
         let worker = scene.beside().await;
         let done = if batch < 5 { 5 } else { 3 };
         let ran = worker.run_job().await.must();
-        assert!(matches!(ran, Ran::Batch { job: id, done: it, .. } if (id, it) == (job.id, done)));
+        assert!(matches!(ran, JobStep::Batch { job: id, done: it, .. } if (id, it) == (job.id, done)));
         drop(worker);
         check_progress(&scene, &job, (batch * 5).min(23)).await;
         scene.advance(HOUR).await;
@@ -79,9 +79,9 @@ pub async fn of_several_workers_one_at_a_time_runs_a_job<S: AdminUnderTest>() {
         let patience = Patience::within(PATIENCE);
         loop {
             match admin.run_job().await.must() {
-                Ran::Batch { done: more, .. } => done += more,
-                Ran::Failed { .. } => panic!("a batch failed"),
-                Ran::Nothing => {
+                JobStep::Batch { done: more, .. } => done += more,
+                JobStep::Failed { .. } => panic!("a batch failed"),
+                JobStep::Nothing => {
                     let found = admin.job(&scene.ops, job.id).await.must();
                     if found.ended_at.is_some() {
                         return done;
@@ -111,7 +111,7 @@ pub async fn the_job_that_has_been_due_longest_runs_first<S: AdminUnderTest>() {
         scene.advance(Duration::from_secs(1)).await;
     }
     let mut ran = Vec::new();
-    while let Ran::Batch { job, .. } = scene.admin.run_job().await.must() {
+    while let JobStep::Batch { job, .. } = scene.admin.run_job().await.must() {
         if !ran.contains(&job) {
             ran.push(job);
         }
@@ -201,7 +201,7 @@ pub async fn what_dies_while_a_job_runs_is_left_out<S: AdminUnderTest>() {
                 "the job goes on with what died after its start"
             );
             scene.advance(Duration::from_mins(1)).await;
-            if admin.run_job().await.must() == Ran::Nothing {
+            if admin.run_job().await.must() == JobStep::Nothing {
                 break;
             }
             let newest = scene.emit("order.created", None, 1).await;
@@ -238,7 +238,7 @@ pub async fn a_job_goes_on_after_a_failed_batch<S: AdminUnderTest>() {
     scene.pass("a", &at).await;
     let job = limited(&scene, 2).await;
     scene.break_table(Table::Deliveries).await;
-    let failed = Ran::Failed { job: job.id };
+    let failed = JobStep::Failed { job: job.id };
     assert_eq!(scene.admin.run_job().await.must(), failed);
     let found = scene.admin.job(&scene.ops, job.id).await.must();
     assert!(found.failures == 1 && found.error.is_some(), "{found:?}");
@@ -248,7 +248,7 @@ pub async fn a_job_goes_on_after_a_failed_batch<S: AdminUnderTest>() {
     let found = check_progress(&scene, &job, 2).await;
     assert_eq!((found.failures, found.error), (0, None));
     scene.advance(HOUR).await;
-    while scene.admin.run_job().await.must() != Ran::Nothing {
+    while scene.admin.run_job().await.must() != JobStep::Nothing {
         scene.advance(HOUR).await;
     }
     check_progress(&scene, &job, 4).await;
@@ -293,7 +293,7 @@ async fn fail_until_given_up<S: AdminUnderTest>(scene: &Scene<S>, job: &Job) -> 
     for failures in 1..=100 {
         scene.advance(HOUR).await;
         let ran = scene.admin.run_job().await.must();
-        assert_eq!(ran, Ran::Failed { job: job.id });
+        assert_eq!(ran, JobStep::Failed { job: job.id });
         let found = scene.admin.job(&scene.ops, job.id).await.must();
         assert_eq!((found.failures, found.done), (failures, 0));
         assert!(found.error.is_some_and(|error| !error.is_empty()));

@@ -218,9 +218,9 @@ pub async fn a_key_names_the_resource_of_its_response<S: AdminUnderTest>() {
     let tx = scene.store().phase(&owned, None, Headers::new()).await;
     let completed = tx.must().complete(&created("o3"), Effect::Keep).await;
     completed.must();
-    let mut shot = single_shot::<Statement<S>>(claim("shot"), Vec::new(), "{}");
-    shot.response = created("o4");
-    scene.store().execute_plan(shot).await.must();
+    let mut plan = single_shot::<Statement<S>>(claim("plan"), Vec::new(), "{}");
+    plan.response = created("o4");
+    scene.store().execute_plan(plan).await.must();
     let mut refused = created("o5");
     refused.status = 404;
     let tx = scene.fixture.claim(claim("refused")).await;
@@ -233,7 +233,7 @@ pub async fn a_key_names_the_resource_of_its_response<S: AdminUnderTest>() {
     check("atomic", Some("o1")).await;
     check("event", Some("o2")).await;
     check("phased", Some("o3")).await;
-    check("shot", Some("o4")).await;
+    check("plan", Some("o4")).await;
     check("refused", None).await;
     let all = listed(&scene, &KeyFilter::default(), 10).await;
     let ids: BTreeSet<_> = all.into_iter().filter_map(|it| it.resource_id).collect();

@@ -73,8 +73,8 @@ impl List {
             Self::Keys => {
                 let keys = (0..count).map(async |number: usize| {
                     let claim = claim_of(scope("a", OPERATION, &name(number)));
-                    let shot = single_shot(claim, Vec::new(), "{}");
-                    let ran = scene.store().execute_plan(shot).await.must();
+                    let plan = single_shot(claim, Vec::new(), "{}");
+                    let ran = scene.store().execute_plan(plan).await.must();
                     assert!(matches!(ran, ClaimOutcome::Open(_)));
                 });
                 join_all(keys).await;

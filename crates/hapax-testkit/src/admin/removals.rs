@@ -1,7 +1,7 @@
 //! Conformance tests of the removal of destinations.
 
 use hapax::{
-    admin::{EventFilter, JobOptions, Ran},
+    admin::{EventFilter, JobOptions, JobStep},
     store::{Partitions, Settlements, StoreError},
 };
 
@@ -75,9 +75,9 @@ pub async fn a_removal_waits_until_relays_know_of_it<S: AdminUnderTest>() {
     scene.pass("a", &at).await;
     let removed = scene.admin.remove_destination(&scene.ops, "a").await;
     removed.must();
-    assert_eq!(scene.admin.run_job().await.must(), Ran::Nothing);
+    assert_eq!(scene.admin.run_job().await.must(), JobStep::Nothing);
     scene.advance(HOUR).await;
-    assert_ne!(scene.admin.run_job().await.must(), Ran::Nothing);
+    assert_ne!(scene.admin.run_job().await.must(), JobStep::Nothing);
 }
 
 /// An owner from before a removal is fenced by those of the destination that is created again.

@@ -6,7 +6,7 @@ use hapax::{
     Timestamp,
     admin::{
         Actor, Admin, AdminError, AuditEntry, AuditFilter, Delivery, DeliveryFilter, EventFilter,
-        Ran, Stalled, destination_of,
+        JobStep, Stalled, destination_of,
     },
     delivery::{Checkpoint, Frontier, Park, ParkedState, Settlement},
     event::{Headers, NewEvent},
@@ -195,7 +195,7 @@ impl<S: AdminUnderTest> Scene<S> {
     /// Runs jobs until none is due. Returns how many batches that took.
     pub(crate) async fn work(&self) -> usize {
         let mut batches = 0;
-        while self.admin.run_job().await.must() != Ran::Nothing {
+        while self.admin.run_job().await.must() != JobStep::Nothing {
             batches += 1;
             assert!(batches < 10_000, "a job does not end");
         }

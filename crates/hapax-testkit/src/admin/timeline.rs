@@ -176,12 +176,12 @@ pub async fn requests_at_once_have_a_timeline_each<S: AdminUnderTest>() {
         let tenant = ["alice", "bob"][number % 2];
         let key = format!("k{}", number / 2);
         let claim = claim_of(scope(tenant, OPERATION, &key));
-        let mut shot = single_shot(claim, Vec::new(), "{}");
-        shot.events
+        let mut plan = single_shot(claim, Vec::new(), "{}");
+        plan.events
             .push(NewEvent::json(format!("{tenant}.{key}"), &1));
-        shot.events
+        plan.events
             .push(NewEvent::json(format!("{tenant}.{key}"), &2));
-        let ran = scene.store().execute_plan(shot).await.must();
+        let ran = scene.store().execute_plan(plan).await.must();
         assert!(matches!(ran, ClaimOutcome::Open(_)), "{ran:?}");
     });
     join_all(requests).await;

@@ -15,7 +15,7 @@ pub struct HttpClient(Client<HttpConnector, Full<Bytes>>);
 
 /// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpAnswer {
+pub struct HttpResponse {
     /// The status code.
     pub status: u16,
     /// The headers as received.
@@ -34,7 +34,7 @@ impl HttpClient {
     ///
     /// # Errors
     /// Fails if the response is missing or incomplete.
-    pub async fn get(&self, url: &str) -> Result<HttpAnswer, BoxError> {
+    pub async fn get(&self, url: &str) -> Result<HttpResponse, BoxError> {
         self.send(Method::GET, url, &[], Bytes::new()).await
     }
 
@@ -47,7 +47,7 @@ impl HttpClient {
         url: &str,
         headers: &[(&str, &str)],
         body: impl Into<Bytes>,
-    ) -> Result<HttpAnswer, BoxError> {
+    ) -> Result<HttpResponse, BoxError> {
         self.send(Method::POST, url, headers, body.into()).await
     }
 
@@ -61,14 +61,14 @@ impl HttpClient {
         url: &str,
         headers: &[(&str, &str)],
         body: Bytes,
-    ) -> Result<HttpAnswer, BoxError> {
+    ) -> Result<HttpResponse, BoxError> {
         let mut request = Request::builder().method(method).uri(url);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let answer = self.0.request(request.body(Full::new(body))?).await?;
         let (head, body) = answer.into_parts();
-        Ok(HttpAnswer {
+        Ok(HttpResponse {
             status: head.status.as_u16(),
             headers: head.headers,
             body: body.collect().await?.to_bytes(),
@@ -82,7 +82,7 @@ impl Default for HttpClient {
     }
 }
 
-impl HttpAnswer {
+impl HttpResponse {
     /// The first value of a header, if it is text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()

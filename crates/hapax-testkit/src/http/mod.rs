@@ -6,5 +6,5 @@
 mod client;
 mod receiver;
 
-pub use client::{HttpAnswer, HttpClient};
+pub use client::{HttpResponse, HttpClient};
 pub use receiver::{End, HttpReceiver, HttpReply, Received};

@@ -24,7 +24,7 @@ use tokio::{
 
 use super::{
     Direction, Fault, Shared,
-    dialogue::{Dialogue, Scan},
+    protocol::{Protocol, Scan},
     trap::{Deed, Trap},
 };
 
@@ -50,14 +50,14 @@ enum End {
 }
 
 /// Forwards a connection until it ends.
-pub(super) async fn carry(mut client: TcpStream, mut server: TcpStream, shared: &Shared) {
-    let dialogue = shared.is_postgres.then(Mutex::<Dialogue>::default);
+pub(super) async fn forward(mut client: TcpStream, mut server: TcpStream, shared: &Shared) {
+    let protocol = shared.is_postgres.then(Mutex::<Protocol>::default);
     let mut resets = shared.resets.subscribe();
     let end = {
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
-        let there = Course::new(Direction::ToServer, shared, dialogue.as_ref());
-        let back = Course::new(Direction::ToClient, shared, dialogue.as_ref());
+        let there = HalfConnection::new(Direction::ToServer, shared, protocol.as_ref());
+        let back = HalfConnection::new(Direction::ToClient, shared, protocol.as_ref());
         select! {
             end = both(there.run(from_client, to_server), back.run(from_server, to_client)) => end,
             _ = resets.changed() => End::Reset,
@@ -86,10 +86,10 @@ async fn both(there: impl Future<Output = End>, back: impl Future<Output = End>)
 }
 
 /// One direction.
-struct Course<'a> {
+struct HalfConnection<'a> {
     direction: Direction,
     shared: &'a Shared,
-    dialogue: Option<&'a Mutex<Dialogue>>,
+    protocol: Option<&'a Mutex<Protocol>>,
     read: BytesMut,
     queue: VecDeque<(Instant, Bytes)>,
     queued: usize,
@@ -106,16 +106,16 @@ enum State {
     Held(Trap),
 }
 
-impl<'a> Course<'a> {
+impl<'a> HalfConnection<'a> {
     fn new(
         direction: Direction,
         shared: &'a Shared,
-        dialogue: Option<&'a Mutex<Dialogue>>,
+        protocol: Option<&'a Mutex<Protocol>>,
     ) -> Self {
         Self {
             direction,
             shared,
-            dialogue,
+            protocol,
             read: BytesMut::new(),
             queue: VecDeque::new(),
             queued: 0,
@@ -201,14 +201,14 @@ impl<'a> Course<'a> {
     }
 
     fn scan(&mut self) -> Scan {
-        let Some(dialogue) = self.dialogue else {
+        let Some(protocol) = self.protocol else {
             let pass = self.read.len();
             return Scan { pass, sprung: None };
         };
-        let mut dialogue = dialogue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut protocol = protocol.lock().unwrap_or_else(PoisonError::into_inner);
         match self.direction {
-            Direction::ToServer => dialogue.client(&self.read, &self.shared.traps()),
-            Direction::ToClient => dialogue.server(&self.read),
+            Direction::ToServer => protocol.client(&self.read, &self.shared.traps()),
+            Direction::ToClient => protocol.server(&self.read),
         }
     }
 
@@ -268,20 +268,20 @@ impl<'a> Course<'a> {
 
     fn release(&mut self) {
         self.state = State::Passing;
-        let dialogue = self
-            .dialogue
+        let protocol = self
+            .protocol
             .expect("only PostgreSQL connections have traps");
-        let mut dialogue = dialogue.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut protocol = protocol.lock().unwrap_or_else(PoisonError::into_inner);
         match self.direction {
-            Direction::ToServer => dialogue.let_statement_go(),
+            Direction::ToServer => protocol.let_statement_go(),
             Direction::ToClient => {
-                let kept = dialogue.let_answer_go();
-                drop(dialogue);
+                let kept = protocol.let_answer_go();
+                drop(protocol);
                 self.pass(kept, Fault::None);
                 return self.take();
             }
         }
-        drop(dialogue);
+        drop(protocol);
         self.take();
     }
 

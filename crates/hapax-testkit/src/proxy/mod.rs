@@ -10,7 +10,7 @@
 //! can also simulate a network in a benchmark.
 
 mod alarm;
-mod dialogue;
+mod protocol;
 mod link;
 mod trap;
 
@@ -352,7 +352,7 @@ async fn lead(client: TcpStream, shared: Arc<Shared>) {
         // If this fails, small messages are only delayed.
         let _set = stream.set_nodelay(true);
     }
-    link::carry(client, server, &shared).await;
+    link::forward(client, server, &shared).await;
 }
 
 #[cfg(test)]

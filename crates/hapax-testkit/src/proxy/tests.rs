@@ -10,7 +10,7 @@ use tokio::{
 use tokio_postgres::{Client, error::SqlState};
 
 use super::{
-    dialogue::{Dialogue, Scan},
+    protocol::{Protocol, Scan},
     *,
 };
 use crate::{
@@ -252,16 +252,16 @@ async fn large_messages_pass_whole() {
 
 #[test]
 fn what_follows_a_refused_request_to_encrypt_is_understood_byte_by_byte() {
-    let mut dialogue = Dialogue::default();
+    let mut protocol = Protocol::default();
     let trap = Trap::new(Moment::commit(), Deed::CutBefore, 1);
     let traps = [trap.clone()];
     let mut say = |bytes: &[u8]| {
         // Any split of the bytes can occur.
         for end in 1..=bytes.len() {
-            let Scan { pass, sprung } = dialogue.client(&bytes[..end], &traps);
+            let Scan { pass, sprung } = protocol.client(&bytes[..end], &traps);
             if pass > 0 || sprung.is_some() {
                 assert_eq!(end, bytes.len());
-                return (pass, dialogue.server(b"N").pass);
+                return (pass, protocol.server(b"N").pass);
             }
         }
         panic!("nothing passes of {bytes:?}");
@@ -275,12 +275,12 @@ fn what_follows_a_refused_request_to_encrypt_is_understood_byte_by_byte() {
 
 #[test]
 fn what_is_encrypted_passes_as_it_is() {
-    let mut dialogue = Dialogue::default();
+    let mut protocol = Protocol::default();
     let asks = message(None, &80_877_103_u32.to_be_bytes());
-    assert_eq!(dialogue.client(&asks, &[]).pass, 8);
-    assert_eq!(dialogue.server(b"S").pass, 1);
-    assert_eq!(dialogue.client(&[0x16, 3, 1], &[]).pass, 3);
-    assert_eq!(dialogue.server(&[0x16, 3, 3]).pass, 3);
+    assert_eq!(protocol.client(&asks, &[]).pass, 8);
+    assert_eq!(protocol.server(b"S").pass, 1);
+    assert_eq!(protocol.client(&[0x16, 3, 1], &[]).pass, 3);
+    assert_eq!(protocol.server(&[0x16, 3, 3]).pass, 3);
 }
 
 fn message(tag: Option<u8>, body: &[u8]) -> Vec<u8> {

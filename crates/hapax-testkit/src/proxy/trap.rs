@@ -12,11 +12,11 @@ use crate::wait::eventually;
 
 /// The moment at which a trap acts.
 #[derive(Clone)]
-pub struct Moment(Arc<dyn Fn(&Said<'_>) -> bool + Send + Sync>);
+pub struct Moment(Arc<dyn Fn(&ClientMessage<'_>) -> bool + Send + Sync>);
 
 /// A message of a client.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Said<'a> {
+pub(super) enum ClientMessage<'a> {
     /// A statement: a simple query, or the execution of a prepared one.
     Statement(&'a str),
     /// The cancellation of a statement of another connection.
@@ -42,14 +42,14 @@ impl Moment {
     /// The execution of a statement for which `fits` returns true.
     pub fn statement(fits: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(move |said| match said {
-            Said::Statement(text) => fits(text),
-            Said::Cancel => false,
+            ClientMessage::Statement(text) => fits(text),
+            ClientMessage::Cancel => false,
         }))
     }
 
     /// A request to cancel a statement. It is sent on its own connection and has no response.
     pub fn cancel() -> Self {
-        Self(Arc::new(|said| matches!(said, Said::Cancel)))
+        Self(Arc::new(|said| matches!(said, ClientMessage::Cancel)))
     }
 }
 
@@ -154,7 +154,7 @@ impl Trap {
     }
 
     /// Whether this is the moment. Uses up one of the remaining times.
-    pub(super) fn catches(&self, said: Said<'_>) -> bool {
+    pub(super) fn catches(&self, said: ClientMessage<'_>) -> bool {
         if !(self.0.moment.0)(&said) {
             return false;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hapax::{
     event::{EventId, NewEvent},
-    outbox::{OutboxEvent, seal},
+    outbox::{OutboxEvent, build_event},
     sink::{Offer, Outcome, Sink},
 };
 
@@ -87,7 +87,7 @@ pub(super) fn offers_of(events: impl IntoIterator<Item = NewEvent>) -> Vec<Offer
     let random = seeded_random(1);
     let now = ManualClock::new().now();
     let sealed = events.into_iter().zip(1..).map(|(event, position)| {
-        let event = seal(event, None, &hapax::event::Headers::new(), now, &random);
+        let event = build_event(event, None, &hapax::event::Headers::new(), now, &random);
         let event = event.expect("the sample event is well formed");
         Offer {
             event: Arc::new(OutboxEvent { position, event }),

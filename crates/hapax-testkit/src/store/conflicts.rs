@@ -129,17 +129,17 @@ pub async fn a_plan_with_another_payload_is_a_mismatch_while_the_first_request_r
     let fixture = Fixture::<S>::fresh().await;
     let mut tx = fixture.claim(claim("k")).await;
     S::write_row(&mut tx, "rolled back").await;
-    let shot = || {
-        let statements = vec![S::row_statement("shot")];
-        single_shot(with_payload("k", 2), statements, "shot")
+    let plan = || {
+        let statements = vec![S::row_statement("plan")];
+        single_shot(with_payload("k", 2), statements, "plan")
     };
-    let outcome = fixture.store().execute_plan(shot()).await;
+    let outcome = fixture.store().execute_plan(plan()).await;
     let outcome = outcome.expect("it returns a result");
     assert_eq!(outcome, ClaimOutcome::Taken(Taken::Mismatch));
     tx.rollback().await;
-    let outcome = fixture.store().execute_plan(shot()).await;
+    let outcome = fixture.store().execute_plan(plan()).await;
     assert!(matches!(outcome, Ok(ClaimOutcome::Open(_))), "{outcome:?}");
-    assert_eq!(fixture.rows().await, ["shot"]);
+    assert_eq!(fixture.rows().await, ["plan"]);
 }
 
 /// A payload that runs under one key says nothing about another key.

@@ -224,10 +224,10 @@ pub(crate) async fn optimistic_or_replay<S: StoreUnderTest>(
 }
 
 /// A single-shot request that writes `row`, emits one event and responds with `row`.
-pub(crate) fn shot<S: StoreUnderTest>(key: &str, row: &str) -> PlannedRequest<Statement<S>> {
-    let mut shot = single_shot(claim(key), vec![S::row_statement(row)], row);
-    shot.events.push(event(row));
-    shot
+pub(crate) fn plan<S: StoreUnderTest>(key: &str, row: &str) -> PlannedRequest<Statement<S>> {
+    let mut plan = single_shot(claim(key), vec![S::row_statement(row)], row);
+    plan.events.push(event(row));
+    plan
 }
 
 /// Acts like a client that sends a single-shot request until the response of its key is known.
@@ -239,7 +239,7 @@ pub(crate) async fn fire_or_replay<S: StoreUnderTest>(
     let patience = Patience::within(PATIENCE);
     loop {
         match store
-            .execute_plan(shot::<S>(key, row))
+            .execute_plan(plan::<S>(key, row))
             .await
             .expect("it returns a result")
         {

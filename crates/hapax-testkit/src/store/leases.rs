@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use hapax::{
-    delivery::{Frontier, Held, Membership, Opened, ParkedState, Settlement},
+    delivery::{Frontier, OwnedPartition, Membership, Opened, ParkedState, Settlement},
     store::{Partitions, Settlements, StoreError},
 };
 
@@ -394,7 +394,7 @@ async fn outlived<S: DeliveriesUnderTest>(fixture: &Fixture<S>, place: i64) -> V
 
 /// The owned partitions, by name.
 fn held(membership: &Membership) -> Vec<(String, String, i64)> {
-    let of = |held: &Held| (held.partition.clone(), held.node.clone(), held.epoch);
+    let of = |held: &OwnedPartition| (held.partition.clone(), held.node.clone(), held.epoch);
     let mut held: Vec<_> = membership.held.iter().map(of).collect();
     held.sort();
     held

@@ -36,8 +36,8 @@ pub async fn an_entered_key_is_in_progress<S: PhasesUnderTest>() {
     assert_eq!(fixture.taken(claim("k")).await, Taken::InProgress);
     let ran = try_optimistic::<S>(fixture.store(), claim("k"), "optimistic");
     assert_eq!(ran.await, None);
-    let shot = single_shot(claim("k"), vec![S::row_statement("shot")], "shot");
-    let ran = fixture.store().execute_plan(shot).await;
+    let plan = single_shot(claim("k"), vec![S::row_statement("plan")], "plan");
+    let ran = fixture.store().execute_plan(plan).await;
     assert_eq!(
         ran.expect("it returns a result"),
         ClaimOutcome::Taken(Taken::InProgress)
@@ -508,10 +508,10 @@ async fn shoot_or_replay<S: PhasesUnderTest>(
 ) -> hapax::idempotency::StoredResponse {
     let patience = Patience::within(PATIENCE);
     loop {
-        let mut shot = single_shot(claim(key), vec![S::row_statement(key)], key);
-        shot.events.push(event(key));
+        let mut plan = single_shot(claim(key), vec![S::row_statement(key)], key);
+        plan.events.push(event(key));
         match store
-            .execute_plan(shot)
+            .execute_plan(plan)
             .await
             .expect("a single-shot request returns a result")
         {

@@ -66,9 +66,9 @@ pub async fn no_answer_is_kept_longer_than_the_bound<S: StoreUnderTest>() {
         let tx = fixture.claim(greedy.clone()).await;
         let kept_for = tx.complete(&response("{}"), Effect::Keep).await;
         assert_eq!(kept_for.expect("a response is stored"), RETENTION_MAX);
-        greedy.scope.key = claim("shot").scope.key;
-        let shot = single_shot::<super::Statement<S>>(greedy.clone(), Vec::new(), "{}");
-        let ran = fixture.store().execute_plan(shot).await;
+        greedy.scope.key = claim("plan").scope.key;
+        let plan = single_shot::<super::Statement<S>>(greedy.clone(), Vec::new(), "{}");
+        let ran = fixture.store().execute_plan(plan).await;
         let fresh_for = RETENTION_MAX;
         assert_eq!(ran.expect("it runs"), ClaimOutcome::Open(fresh_for));
         assert!(
@@ -142,12 +142,12 @@ pub async fn usage_is_of_what_stands_tenant_by_tenant<S: StoreUnderTest>() {
 pub async fn a_purge_deletes_many_keys_batch_by_batch<S: StoreUnderTest>() {
     const KEYS: u64 = 1_200;
     let fixture = Fixture::<S>::fresh().await;
-    let shots = (0..KEYS).map(|number| {
+    let plans = (0..KEYS).map(|number| {
         let claim = claim(&number.to_string());
-        let shot = single_shot(claim, vec![S::row_statement("row")], "{}");
-        fixture.store().execute_plan(shot)
+        let plan = single_shot(claim, vec![S::row_statement("row")], "{}");
+        fixture.store().execute_plan(plan)
     });
-    for ran in join_all(shots).await {
+    for ran in join_all(plans).await {
         assert_matches!(ran, Ok(ClaimOutcome::Open(_)));
     }
     fixture.clock.advance(RETENTION);

@@ -543,8 +543,8 @@ async fn check_stands<S: SagasUnderTest>(fixture: &Fixture<S>) {
     let entered = fixture.store().enter(entry("k")).await;
     let is_known = matches!(entered, Ok(ClaimOutcome::Taken(Taken::Replay { .. })));
     assert!(is_known, "{entered:?}");
-    let shot = single_shot(claim("k"), vec![S::row_statement("twice")], "{}");
-    let ran = fixture.store().execute_plan(shot).await;
+    let plan = single_shot(claim("k"), vec![S::row_statement("twice")], "{}");
+    let ran = fixture.store().execute_plan(plan).await;
     assert_matches!(ran, Ok(ClaimOutcome::Taken(Taken::Replay { .. })));
 }
 

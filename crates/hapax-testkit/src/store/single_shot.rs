@@ -12,7 +12,7 @@ use super::{
     Statement, StoreUnderTest,
     fixture::{
         Fixture, check_all_is_stored, check_error, check_one_ran, fire_or_replay, run_or_replay,
-        shot,
+        plan,
     },
 };
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
 /// One call commits the rows, the events and the response.
 pub async fn a_single_shot_commits_rows_events_and_answer<S: StoreUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
-    let ran = fixture.store().execute_plan(shot::<S>("k", "row")).await;
+    let ran = fixture.store().execute_plan(plan::<S>("k", "row")).await;
     let fresh_for = RETENTION;
     assert_eq!(ran.expect("it runs"), ClaimOutcome::Open(fresh_for));
     check_all_is_stored(&fixture.reopen().await).await;
@@ -32,8 +32,8 @@ pub async fn a_single_shot_commits_rows_events_and_answer<S: StoreUnderTest>() {
 /// A single-shot request may have no statements and only a response.
 pub async fn a_single_shot_without_statements_keeps_its_answer<S: StoreUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
-    let shot = single_shot::<Statement<S>>(claim("k"), Vec::new(), "{}");
-    let ran = fixture.store().execute_plan(shot).await.expect("it runs");
+    let plan = single_shot::<Statement<S>>(claim("k"), Vec::new(), "{}");
+    let ran = fixture.store().execute_plan(plan).await.expect("it runs");
     assert_matches!(ran, ClaimOutcome::Open(_));
     assert_eq!(fixture.replay(claim("k")).await, response("{}"));
 }
@@ -42,14 +42,14 @@ pub async fn a_single_shot_without_statements_keeps_its_answer<S: StoreUnderTest
 pub async fn a_single_shot_of_a_taken_key_runs_nothing<S: StoreUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     fixture.run(claim("k"), "first", &response("first")).await;
-    let run = async |shot| {
+    let run = async |plan| {
         fixture
             .store()
-            .execute_plan(shot)
+            .execute_plan(plan)
             .await
             .expect("it returns a result")
     };
-    let outcome = run(shot::<S>("k", "second")).await;
+    let outcome = run(plan::<S>("k", "second")).await;
     let fresh_for = RETENTION;
     let response = response("first");
     assert_eq!(
@@ -59,11 +59,11 @@ pub async fn a_single_shot_of_a_taken_key_runs_nothing<S: StoreUnderTest>() {
             fresh_for
         })
     );
-    let mut other = shot::<S>("k", "second");
+    let mut other = plan::<S>("k", "second");
     other.claim.fingerprint = fingerprint(2);
     assert_eq!(run(other).await, ClaimOutcome::Taken(Taken::Mismatch));
     fixture.clock.advance(RETENTION);
-    let mut late = shot::<S>("k", "second");
+    let mut late = plan::<S>("k", "second");
     late.claim.on_expired = OnExpired::Gone;
     assert_eq!(run(late).await, ClaimOutcome::Taken(Taken::Gone));
     assert_eq!(fixture.rows().await, ["first"]);
@@ -75,7 +75,7 @@ pub async fn a_single_shot_of_an_expired_key_runs<S: StoreUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     fixture.run(claim("k"), "first", &response("first")).await;
     fixture.clock.advance(RETENTION);
-    let ran = fixture.store().execute_plan(shot::<S>("k", "second")).await;
+    let ran = fixture.store().execute_plan(plan::<S>("k", "second")).await;
     assert_matches!(ran, Ok(ClaimOutcome::Open(_)));
     assert_eq!(fixture.replay(claim("k")).await, response("second"));
     assert_eq!(fixture.rows().await, ["first", "second"]);
@@ -91,7 +91,7 @@ pub async fn of_many_single_shots_of_one_key_one_runs<S: StoreUnderTest>() {
     check_one_ran(&fixture, join_all(asked).await).await;
 }
 
-/// Single-shot requests and transactions with the same key exclude each other.
+/// Single-plan requests and transactions with the same key exclude each other.
 pub async fn a_single_shot_and_a_claim_of_one_key_run_once<S: StoreUnderTest>() {
     let fixture = Fixture::<S>::fresh().await;
     let asked = (0..50).map(|number: u32| {
@@ -114,7 +114,7 @@ pub async fn hundreds_of_single_shots_at_once_all_commit<S: StoreUnderTest>() {
         let store = fixture.store().clone();
         tokio::spawn(async move {
             let text = number.to_string();
-            store.execute_plan(shot::<S>(&text, &text)).await
+            store.execute_plan(plan::<S>(&text, &text)).await
         })
     });
     for ran in join_all(fired).await {
@@ -134,7 +134,7 @@ pub async fn a_failing_statement_leaves_nothing_and_harms_no_neighbour<S: StoreU
     let fixture = Fixture::<S>::fresh().await;
     check_neighbours(
         &fixture,
-        |shot| shot.statements.push(S::failing_statement()),
+        |plan| plan.statements.push(S::failing_statement()),
         |error| matches!(error, StoreError::Statement { .. }),
     )
     .await;
@@ -146,7 +146,7 @@ pub async fn a_refused_event_leaves_nothing_and_harms_no_neighbour<S: StoreUnder
     let refused = NewEvent::json("no event type", &1);
     check_neighbours(
         &fixture,
-        |shot| shot.events.push(refused.clone()),
+        |plan| plan.events.push(refused.clone()),
         |error| matches!(error, StoreError::Event(_)),
     )
     .await;
@@ -160,7 +160,7 @@ pub async fn an_abandoned_single_shot_is_whole_or_nothing<S: StoreUnderTest>() {
         drop(
             fixture
                 .store()
-                .execute_plan(shot::<S>(&text, &text))
+                .execute_plan(plan::<S>(&text, &text))
                 .now_or_never(),
         );
     }
@@ -183,11 +183,11 @@ async fn check_neighbours<S: StoreUnderTest>(
     let spoilt = |number: usize| number.is_multiple_of(3);
     let fired = (0..60).map(|number| {
         let text = number.to_string();
-        let mut shot = shot::<S>(&text, &text);
+        let mut plan = plan::<S>(&text, &text);
         if spoilt(number) {
-            spoil(&mut shot);
+            spoil(&mut plan);
         }
-        fixture.store().execute_plan(shot)
+        fixture.store().execute_plan(plan)
     });
     for (number, ran) in join_all(fired).await.into_iter().enumerate() {
         if spoilt(number) {

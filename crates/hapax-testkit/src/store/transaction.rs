@@ -188,9 +188,9 @@ pub async fn whoever_sees_a_row_finds_its_event_and_its_answer<S: StoreUnderTest
             if number.is_multiple_of(2) {
                 run_or_replay::<S>(fixture.store(), claim(&text), &text).await;
             } else {
-                let mut shot = single_shot(claim(&text), vec![S::row_statement(&text)], &text);
-                shot.events.push(event(&text));
-                fixture.store().execute_plan(shot).await.expect("it runs");
+                let mut plan = single_shot(claim(&text), vec![S::row_statement(&text)], &text);
+                plan.events.push(event(&text));
+                fixture.store().execute_plan(plan).await.expect("it runs");
             }
         }
     };

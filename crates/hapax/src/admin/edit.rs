@@ -4,7 +4,7 @@ use super::{AdminError, patch::merged};
 use crate::{
     event::{Headers, Payload},
     keyring::{ENCRYPTED_UNDER, Keyring},
-    outbox::{OutboxEvent, Sealed},
+    outbox::{OutboxEvent, BuiltEvent},
 };
 
 /// The edited event that is offered in place of a dead letter's event: its payload with a patch
@@ -18,7 +18,7 @@ pub fn edited(
     headers: &str,
     patch: &str,
     keyring: &Keyring,
-) -> Result<Sealed, AdminError> {
+) -> Result<BuiltEvent, AdminError> {
     let headers: Headers = serde_json::from_str(headers).unwrap_or_default();
     let mut event = event.event.clone();
     // An event that has the header but is not encrypted is treated like one without the header.
@@ -28,6 +28,6 @@ pub fn edited(
     };
     let payload = merged(payload, patch).map_err(|wrong| AdminError::invalid("patch", wrong))?;
     let is_encrypted = headers.contains_key(ENCRYPTED_UNDER) && !is_mistaken;
-    Sealed::anew(&event, payload, is_encrypted, keyring)
+    BuiltEvent::anew(&event, payload, is_encrypted, keyring)
         .map_err(|error| AdminError::invalid("patch", error.to_string()))
 }

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::{
     Actor, Admin, AdminError, EndpointEdit, EventFilter, EventSummary, check_endpoint_tenant,
     mapping_trial::mapped,
-    trying::{StoredEvents, Verdict, try_each},
+    trying::{StoredEvents, MatchResult, try_each},
 };
 use crate::{
     clock::Timestamp,
@@ -146,7 +146,7 @@ struct Settings {
 
 /// What the settings make of an event.
 struct Made {
-    verdict: Verdict,
+    verdict: MatchResult,
     body: Option<Box<RawValue>>,
     failure: Option<String>,
 }
@@ -177,7 +177,7 @@ impl Settings {
     }
 
     fn make(&self, event: &Event) -> Made {
-        let verdict = Verdict::from(self.apply(event));
+        let verdict = MatchResult::from(self.apply(event));
         let mapping = self.mapping.as_ref().filter(|_| verdict.matches);
         let made = mapping.map(|mapping| mapped(mapping, event, &self.mask));
         let (body, failure) = made.unwrap_or_default();

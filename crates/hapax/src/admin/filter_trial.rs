@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{
     Actor, Admin, AdminError, EventFilter, EventSummary,
-    trying::{StoredEvents, Verdict, try_each},
+    trying::{StoredEvents, MatchResult, try_each},
 };
 use crate::{
     clock::Timestamp, event::Event, filter::Filter, limits::FILTER_TRIAL_EVENTS, places::Place,
@@ -78,7 +78,7 @@ pub async fn try_filter(
         page: PAGE,
     };
     let filter = filter.clone();
-    let work = move |event: &Event| Verdict::from(filter.apply(event));
+    let work = move |event: &Event| MatchResult::from(filter.apply(event));
     let mut trial = FilterTrial::default();
     let next = try_each(store, actor, events, place, work, |summary, verdict| {
         trial.add(summary, verdict);
@@ -90,7 +90,7 @@ pub async fn try_filter(
 }
 
 impl FilterTrial {
-    fn add(&mut self, event: EventSummary, verdict: Verdict) {
+    fn add(&mut self, event: EventSummary, verdict: MatchResult) {
         self.tried += 1;
         self.matched += u64::from(verdict.matches);
         self.unreadable += u64::from(verdict.is_unreadable);

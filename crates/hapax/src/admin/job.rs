@@ -77,7 +77,7 @@ pub trait JobAdmin: Send + Sync {
     ///
     /// A relay calls this on a timer, and again immediately while there is work. If the store cannot
     /// be reached, the job continues with the next call.
-    async fn run_job(&self) -> Result<Ran, StoreError>;
+    async fn run_job(&self) -> Result<JobStep, StoreError>;
 }
 
 /// The kind of work that a job does.
@@ -210,7 +210,7 @@ pub struct JobFilter {
 
 /// The result of polling for work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ran {
+pub enum JobStep {
     /// No job is due, or other processes run those that are.
     Nothing,
     /// A batch of a job was completed.

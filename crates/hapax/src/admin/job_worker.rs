@@ -9,11 +9,11 @@ use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 use futures_util::FutureExt as _;
 use tokio::time::timeout;
 
-use super::{Admin, Ran};
+use super::{Admin, JobStep};
 
 /// Poll interval while no job is due.
 const POLL: Duration = Duration::from_secs(1);
-/// The same after [`IDLE_POLLS`] polls that have found no job.
+/// Poll interval after [`IDLE_POLLS`] polls that have found no job.
 const POLL_IDLE: Duration = Duration::from_secs(5);
 /// Number of polls without a job after which the worker polls less often.
 const IDLE_POLLS: u32 = 60;
@@ -43,7 +43,7 @@ impl JobWorker {
                     idle_polls = 0;
                     continue;
                 }
-                Some(Ran::Nothing) => idle_polls = idle_polls.saturating_add(1),
+                Some(JobStep::Nothing) => idle_polls = idle_polls.saturating_add(1),
                 _ => idle_polls = 0,
             }
             if timeout(pause(idle_polls), &mut shutdown).await.is_ok() {
@@ -53,10 +53,10 @@ impl JobWorker {
     }
 
     /// Runs one batch; `None` if the store cannot be read.
-    async fn batch(&self) -> Option<Ran> {
+    async fn batch(&self) -> Option<JobStep> {
         match self.admin.run_job().await {
             Ok(ran) => {
-                if let Ran::Batch {
+                if let JobStep::Batch {
                     job, ended: true, ..
                 } = ran
                 {
@@ -74,8 +74,8 @@ impl JobWorker {
 
 /// Whether to continue without a pause. A batch that found nothing has looked at a limited number
 /// of events, and the next batch continues after them.
-fn has_more(ran: &Ran) -> bool {
-    matches!(ran, Ran::Batch { done, ended, .. } if *done > 0 || !ended)
+fn has_more(ran: &JobStep) -> bool {
+    matches!(ran, JobStep::Batch { done, ended, .. } if *done > 0 || !ended)
 }
 
 /// How long to wait after so many polls that have found no job.
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_batch_that_found_nothing_and_has_not_ended_goes_on_at_once() {
-        let batch = |done, ended| Ran::Batch {
+        let batch = |done, ended| JobStep::Batch {
             job: 1,
             done,
             ended,
@@ -110,6 +110,6 @@ mod tests {
         assert!(has_more(&batch(1, false)));
         assert!(has_more(&batch(1, true)));
         assert!(!has_more(&batch(0, true)));
-        assert!(!has_more(&Ran::Nothing));
+        assert!(!has_more(&JobStep::Nothing));
     }
 }

@@ -1,4 +1,4 @@
-//! What operators see and do: one set of filters, views and traits for the CLI, the admin API and
+//! Administration: one set of filters, views and traits for the CLI, the admin API and
 //! the console.
 //!
 //! There is one trait for each noun, and a store implements all of them ([`Admin`]). The views are
@@ -100,7 +100,7 @@ pub use endpoint_unsent::{
 pub use event::{DeliveryStatus, EventAdmin, EventDetail, EventFilter, EventSummary, Trace};
 pub use filter_trial::{FilterTrial, TriedEvent, try_filter};
 pub use inbox::{InboxAdmin, Message, MessageFilter};
-pub use job::{Job, JobAdmin, JobFilter, JobKind, JobOptions, Ran};
+pub use job::{Job, JobAdmin, JobFilter, JobKind, JobOptions, JobStep};
 pub use job_arguments::{are_same_arguments, check_job_options, count_partitions, job_object};
 pub use job_worker::JobWorker;
 pub use key::{KeyAdmin, KeyFilter, KeyRecord, KeyState, KeySummary};

@@ -1,4 +1,4 @@
-//! What is stalled, with one reason for each item.
+//! Stalled destinations, partitions, order keys and event types, with one reason for each.
 //!
 //! The reasons are those that the database knows. Whether a breaker is open is known only to the
 //! relay that owns the partition, whose metrics show it.

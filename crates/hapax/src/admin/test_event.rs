@@ -15,7 +15,7 @@ use crate::{
     delivery::Attempt,
     event::{Event, EventId, Headers, NewEvent},
     key::Tenant,
-    outbox::{EventError, OutboxEvent, seal},
+    outbox::{EventError, OutboxEvent, build_event},
     relay::{Destination, offer_once},
 };
 
@@ -61,7 +61,7 @@ fn event(
     });
     // Some receivers need an aggregate, such as a table with a column for it.
     let new = NewEvent::json(TEST_EVENT, &payload).about("destination", name);
-    seal(new, tenant, &Headers::new(), now, random)
+    build_event(new, tenant, &Headers::new(), now, random)
 }
 
 #[cfg(test)]

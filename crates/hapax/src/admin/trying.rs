@@ -43,7 +43,7 @@ pub(super) struct Trying {
 
 /// Whether an event matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct MatchResult {
     pub(super) matches: bool,
     /// Whether it does not match because its payload cannot be read.
     pub(super) is_unreadable: bool,
@@ -136,7 +136,7 @@ impl Trying {
     }
 }
 
-impl From<Applied<'_>> for Verdict {
+impl From<Applied<'_>> for MatchResult {
     fn from(applied: Applied<'_>) -> Self {
         let fails_at = match applied {
             Applied::Fails(place) => Some(place.to_owned()),
@@ -165,7 +165,7 @@ mod tests {
     use crate::{
         clock::{Random, Timestamp},
         event::{Headers, NewEvent},
-        outbox::seal,
+        outbox::build_event,
         places::Places,
     };
 
@@ -174,7 +174,7 @@ mod tests {
     fn event(bytes: usize) -> Arc<OutboxEvent> {
         let new = NewEvent::json("order.paid", &"x".repeat(bytes));
         let now = Timestamp::from_millis(0);
-        let event = seal(new, None, &Headers::new(), now, &Random::new(|| 1));
+        let event = build_event(new, None, &Headers::new(), now, &Random::new(|| 1));
         let event = event.expect("the event is valid");
         Arc::new(OutboxEvent { position: 1, event })
     }

@@ -66,7 +66,7 @@ struct Inner {
     compiled: Compiled,
 }
 
-/// What happens to events whose type is not in the catalogue.
+/// Policy for events whose type is not in the catalogue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherTypes {
     /// They are refused.

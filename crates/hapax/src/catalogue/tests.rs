@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     Random, Timestamp,
     event::{Headers, NewEvent, Payload},
-    outbox::seal,
+    outbox::build_event,
 };
 
 /// A catalogue with shared definitions, two versions and a type with flags.
@@ -83,7 +83,7 @@ fn flags(names: &[&str]) -> BTreeSet<String> {
 
 fn check(new: NewEvent, others: OtherTypes) -> Result<(), EventError> {
     let (at, random) = (Timestamp::from_millis(1), Random::new(|| 7));
-    let event = seal(new, None, &Headers::new(), at, &random).unwrap();
+    let event = build_event(new, None, &Headers::new(), at, &random).unwrap();
     catalogue().event_check(others).check(&event)
 }
 
@@ -181,7 +181,7 @@ fn a_payload_that_cannot_be_checked_is_refused() {
 fn a_check_of_a_store_without_a_catalogue_accepts_everything() {
     let new = NewEvent::json("anything", &1);
     let (at, random) = (Timestamp::from_millis(1), Random::new(|| 7));
-    let event = seal(new, None, &Headers::new(), at, &random).unwrap();
+    let event = build_event(new, None, &Headers::new(), at, &random).unwrap();
     assert_eq!(EventCheck::none().check(&event), Ok(()));
 }
 
@@ -335,7 +335,7 @@ fn a_payload_that_takes_too_long_to_check_is_refused() {
         let text = format!("{}{{}}{}", open.repeat(depth), close.repeat(depth));
         let new = NewEvent::new("tree", Payload::Json(text));
         let (at, random) = (Timestamp::from_millis(1), Random::new(|| 7));
-        let event = seal(new, None, &Headers::new(), at, &random).unwrap();
+        let event = build_event(new, None, &Headers::new(), at, &random).unwrap();
         catalogue.check(&event, OtherTypes::Refused)
     };
     for (open, close) in [("{\"a\": ", "}"), ("[", "]")] {
@@ -358,7 +358,7 @@ fn a_long_list_is_checked() {
     let list = format!("[{}1]", "1,".repeat(500_000));
     let new = NewEvent::new("lab/order:scored", Payload::Json(list));
     let (at, random) = (Timestamp::from_millis(1), Random::new(|| 7));
-    let event = seal(new, None, &Headers::new(), at, &random).unwrap();
+    let event = build_event(new, None, &Headers::new(), at, &random).unwrap();
     assert_eq!(catalogue.check(&event, OtherTypes::Refused), Ok(()));
 }
 

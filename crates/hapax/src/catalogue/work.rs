@@ -26,19 +26,19 @@ pub(super) type NodeIndex = usize;
 /// The schemas that a schema applies.
 #[derive(Debug, Default)]
 struct Node {
-    /// Those that apply to the same value.
+    /// Schemas that apply to the same value.
     same: Vec<NodeIndex>,
-    /// Those of members, by name.
+    /// Schemas of members, by name.
     properties: HashMap<String, NodeIndex>,
-    /// Those of members with other names.
+    /// Schemas of members with other names.
     other_members: Vec<NodeIndex>,
-    /// Those that may apply to any member, according to its name.
+    /// Schemas that may apply to any member, according to its name.
     patterns: Vec<NodeIndex>,
-    /// Those of the names of members.
+    /// Schemas of the names of members.
     names: Vec<NodeIndex>,
-    /// Those of the first items, by position.
+    /// Schemas of the first items, by position.
     first_items: Vec<NodeIndex>,
-    /// Those of any item.
+    /// Schemas of any item.
     items: Vec<NodeIndex>,
 }
 

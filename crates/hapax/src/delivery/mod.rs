@@ -97,7 +97,7 @@ pub struct Membership {
     /// The names of the live nodes, in order, including the one that asked.
     pub nodes: Vec<String>,
     /// The partitions that are owned by a live node.
-    pub held: Vec<Held>,
+    pub held: Vec<OwnedPartition>,
     /// The destinations that each node knows, by the name of the node. Nodes that report none are
     /// left out.
     pub knows: BTreeMap<String, BTreeSet<String>>,
@@ -108,7 +108,7 @@ pub struct Membership {
 
 /// The owner of a partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct OwnedPartition {
     /// The partition.
     pub partition: String,
     /// The node that owns it.

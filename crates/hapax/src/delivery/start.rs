@@ -1,4 +1,4 @@
-//! Where a new destination starts in the outbox.
+//! Start of a new destination: its first position in the outbox.
 //!
 //! A store decides this once for each destination, before it opens the first partition, and keeps
 //! the position. See [`Starts`](crate::store::Starts).

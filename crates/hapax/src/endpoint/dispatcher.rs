@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use super::{
-    gate::Place,
+    gate::InFlight,
     record::Endpoint,
     recovery::Recovery,
     round::GONE,
@@ -346,7 +346,7 @@ impl Dispatcher {
         endpoint: Arc<Endpoint>,
         event: Arc<OutboxEvent>,
         delivery: &ClaimedDelivery,
-        place: Place,
+        place: InFlight,
         is_probe: bool,
     ) {
         let offer = Offer {

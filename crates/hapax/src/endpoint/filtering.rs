@@ -1,4 +1,4 @@
-//! Which endpoints take an event, by their filters.
+//! Filtering: the endpoints that take an event, by their filters.
 //!
 //! Customers write the filters, and those of 50 endpoints can take seconds for a large payload. They are
 //! applied to it on a thread for blocking work, for one event at a time, and an event waits for that for a
@@ -93,7 +93,7 @@ mod tests {
         endpoint::record::{EndpointColumns, EndpointState},
         event::{Headers, NewEvent},
         key::Tenant,
-        outbox::seal,
+        outbox::build_event,
     };
 
     #[tokio::test]
@@ -132,7 +132,7 @@ mod tests {
         let new = NewEvent::json("order.paid", &payload);
         let tenant = Tenant::new("acme").unwrap();
         let now = Timestamp::from_millis(0);
-        let event = seal(new, Some(&tenant), &Headers::new(), now, &Random::new(|| 1));
+        let event = build_event(new, Some(&tenant), &Headers::new(), now, &Random::new(|| 1));
         let event = Arc::new(OutboxEvent {
             position: 1,
             event: event.unwrap(),

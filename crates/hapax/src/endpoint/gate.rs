@@ -50,16 +50,16 @@ struct Entry {
     is_late: bool,
 }
 
-/// Which attempts a place is for.
+/// Kind of the attempts that share a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     First,
     Retry,
 }
 
-/// The place of a delivery in flight.
+/// A delivery in flight, which takes a place in the bounds of its endpoint and of the process.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct InFlight {
     gate: Gate,
     endpoint: String,
     kind: Kind,
@@ -70,12 +70,12 @@ pub(super) struct Place {
 #[derive(Clone, Debug)]
 pub(super) struct Permit(Arc<Mutex<OwnedSemaphorePermit>>);
 
-/// Whether an endpoint gets a first attempt.
+/// Decision about a first attempt at an endpoint.
 #[derive(Debug)]
 pub(super) enum Entrance {
-    /// It does.
-    Open(Place),
-    /// It is slow, failed last, or has no place left.
+    /// The attempt may begin.
+    Open(InFlight),
+    /// The endpoint is slow, failed last, or has no place left.
     Closed,
     /// The process has no place left.
     Full,
@@ -114,7 +114,7 @@ impl Gate {
 
     /// A place for a first attempt of a process that has one; `None` if the endpoint is slow, failed
     /// last, or has no place left.
-    pub(super) fn enter_with(&self, endpoint: &str, permit: OwnedSemaphorePermit) -> Option<Place> {
+    pub(super) fn enter_with(&self, endpoint: &str, permit: OwnedSemaphorePermit) -> Option<InFlight> {
         let mut entries = self.entries();
         let is_open = entries.get(endpoint).is_none_or(|it| self.accepts(it));
         if is_open {
@@ -140,7 +140,7 @@ impl Gate {
     }
 
     /// A place for a claimed delivery; `None` if there is none left in the process.
-    pub(super) fn enter_retry(&self, endpoint: &str) -> Option<Place> {
+    pub(super) fn enter_retry(&self, endpoint: &str) -> Option<InFlight> {
         let permit = Arc::clone(&self.0.retries).try_acquire_owned().ok()?;
         self.entries()
             .entry(endpoint.to_owned())
@@ -149,8 +149,8 @@ impl Gate {
         Some(self.place(endpoint, Kind::Retry, permit))
     }
 
-    fn place(&self, endpoint: &str, kind: Kind, permit: OwnedSemaphorePermit) -> Place {
-        Place {
+    fn place(&self, endpoint: &str, kind: Kind, permit: OwnedSemaphorePermit) -> InFlight {
+        InFlight {
             gate: self.clone(),
             endpoint: endpoint.to_owned(),
             kind,
@@ -240,7 +240,7 @@ impl Gate {
     }
 }
 
-impl Place {
+impl InFlight {
     /// Its share in the bound of the process.
     pub(super) fn permit(&self) -> Permit {
         self.permit.clone()
@@ -253,7 +253,7 @@ impl Permit {
     }
 }
 
-impl Drop for Place {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.gate.left(&self.endpoint, self.kind);
     }
@@ -275,7 +275,7 @@ mod tests {
         })
     }
 
-    fn place(gate: &Gate, endpoint: &str) -> Place {
+    fn place(gate: &Gate, endpoint: &str) -> InFlight {
         match gate.enter_first(endpoint) {
             Entrance::Open(place) => place,
             other => panic!("{other:?}"),

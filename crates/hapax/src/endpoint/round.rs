@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::{
-    gate::{Entrance, Permit, Place},
+    gate::{Entrance, Permit, InFlight},
     record::Endpoint,
     sent::Sent,
     service::{Endpoints, Failpoint},
@@ -128,7 +128,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    fn attempt(&mut self, place: usize, endpoint: Arc<Endpoint>, entered: Place) {
+    fn attempt(&mut self, place: usize, endpoint: Arc<Endpoint>, entered: InFlight) {
         let running = (Arc::clone(&endpoint), entered.permit());
         self.running.insert((place, endpoint.id.clone()), running);
         self.begun_at = Instant::now();

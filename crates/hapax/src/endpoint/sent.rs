@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{
     excerpt::{RequestExcerpt, beginning},
-    gate::Place,
+    gate::InFlight,
     record::Endpoint,
     settings::EndpointSettings,
     store::{ClaimedDelivery, EndpointAttempt, NextStep, QueuedDelivery, SettledDelivery},
@@ -35,7 +35,7 @@ pub(super) struct Sent {
     pub(super) exchange: Exchange,
     /// Whether it was a probe of an endpoint that is disabled.
     pub(super) is_probe: bool,
-    pub(super) _place: Place,
+    pub(super) _place: InFlight,
 }
 
 impl Sent {

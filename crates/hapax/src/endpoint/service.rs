@@ -19,7 +19,7 @@ use tokio::{
 use super::{
     excerpt::RequestExcerpt,
     filtering::Filtering,
-    gate::{Gate, Place},
+    gate::{Gate, InFlight},
     index::Index,
     record::{Endpoint, EndpointChange},
     sent::Sent,
@@ -262,7 +262,7 @@ impl Endpoints {
         endpoint: Arc<Endpoint>,
         offer: Offer,
         counted: u32,
-        place: Place,
+        place: InFlight,
     ) -> Sent {
         let (started_at, began) = (self.0.clock.now(), Instant::now());
         self.hit(Failpoint::SendBefore);

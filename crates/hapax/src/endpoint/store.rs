@@ -154,17 +154,17 @@ pub struct QueuedDelivery {
     pub error: Option<String>,
 }
 
-/// What happens to a delivery after an attempt, or before the first one.
+/// Next step of a delivery, after an attempt or before the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextStep {
-    /// It is due after this wait.
+    /// The delivery is due after this wait.
     Retry(Duration),
-    /// It is due after this wait, and the attempt does not count for the schedule: the relay could not make
-    /// it, or it was a probe.
+    /// The delivery is due after this wait, and the attempt does not count for the schedule: the
+    /// relay could not make it, or it was a probe.
     Postpone(Duration),
     /// The endpoint has the event.
     Delivered,
-    /// It is not sent again unless it is replayed.
+    /// The delivery is not sent again unless it is replayed.
     Failed,
 }
 
@@ -293,7 +293,7 @@ pub struct FailingEndpoint {
     pub spans: u32,
 }
 
-/// Which deliveries are claimed.
+/// Selection of the deliveries to claim.
 #[derive(Clone, Debug)]
 pub struct DeliveryClaim {
     /// The search begins with the first endpoint whose id is higher.

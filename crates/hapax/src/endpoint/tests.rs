@@ -14,7 +14,7 @@ use crate::{
     event::{Event, Headers, NewEvent},
     key::Tenant,
     limits::ENDPOINT_INDEX_TYPES,
-    outbox::{OutboxEvent, seal},
+    outbox::{OutboxEvent, build_event},
 };
 
 #[test]
@@ -160,7 +160,7 @@ fn event_of(tenant: Option<&str>, kind: &str, payload: &serde_json::Value) -> Ev
     let tenant = tenant.map(|it| Tenant::new(it).unwrap());
     let new = NewEvent::json(kind, payload);
     let now = Timestamp::from_millis(0);
-    seal(
+    build_event(
         new,
         tenant.as_ref(),
         &Headers::new(),

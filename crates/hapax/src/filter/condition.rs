@@ -5,21 +5,21 @@ use std::cmp::Ordering;
 use super::{
     decimal::Decimal,
     literal::Literal,
-    subject::{Facts, Found, Subject},
+    subject::{Facts, EventValue, Subject},
 };
 
 /// A condition, or several.
 #[derive(Debug)]
 pub(super) enum Condition {
-    /// Every one of these holds.
+    /// Holds if all of these conditions hold.
     All(Vec<Condition>),
-    /// One of these holds.
+    /// Holds if one of these conditions holds.
     Any {
         /// The place in the filter.
         place: String,
         of: Vec<Condition>,
     },
-    /// This does not hold.
+    /// Holds if this condition does not hold.
     Not {
         /// The place in the filter.
         place: String,
@@ -38,8 +38,8 @@ pub(super) struct Test {
     pub(super) operator: Operator,
 }
 
-/// What is expected of a value. `Differs`, `NotIn` and `Exists(false)` also hold if there is no
-/// value.
+/// Comparison of a value with what is expected. `Differs`, `NotIn` and `Exists(false)` also hold if
+/// there is no value.
 #[derive(Debug)]
 pub(super) enum Operator {
     Equals(Literal),
@@ -82,7 +82,7 @@ impl Test {
         let found = self.subject.find(facts);
         let is = |literal: &Literal| found.is_some_and(|it| it.equals(literal));
         let has_text = |is: &dyn Fn(&str) -> bool| {
-            let text = found.and_then(Found::text);
+            let text = found.and_then(EventValue::text);
             text.is_some_and(|text| is(&text))
         };
         match &self.operator {
@@ -105,7 +105,7 @@ impl Test {
 impl Bound {
     /// The order of a value relative to the bound; `None` if they have different types. Strings are
     /// in the order of their code points.
-    fn order_of(&self, found: Found<'_>) -> Option<Ordering> {
+    fn order_of(&self, found: EventValue<'_>) -> Option<Ordering> {
         match self {
             Self::Number(bound) => Some(found.number()?.cmp(&Decimal::parse(bound)?)),
             Self::Text(bound) => Some((*found.text()?).cmp(bound.as_str())),

@@ -10,14 +10,14 @@ use super::document::{Kind, Value, index_of};
 #[derive(Debug)]
 pub(crate) struct Paths {
     /// The places that the paths lead to or through. The first one is the beginning of all paths.
-    places: Vec<Place>,
+    places: Vec<PathNode>,
     /// The number of paths.
     count: usize,
 }
 
 /// A place that a path leads to or through. The next places are given by their indexes.
 #[derive(Debug, Default)]
-struct Place {
+struct PathNode {
     /// The number of the path that ends here.
     path: Option<usize>,
     /// The steps from here, in the order of their texts.
@@ -31,7 +31,7 @@ struct Place {
 impl Default for Paths {
     fn default() -> Self {
         Self {
-            places: vec![Place::default()],
+            places: vec![PathNode::default()],
             count: 0,
         }
     }
@@ -70,7 +70,7 @@ impl Paths {
         }
         place.longest = place.longest.max(step.len());
         place.names.insert(position, (step, new));
-        self.places.push(Place::default());
+        self.places.push(PathNode::default());
         new
     }
 
@@ -100,7 +100,7 @@ impl Paths {
     }
 }
 
-impl Place {
+impl PathNode {
     /// The position of a step, or the one where it would be.
     fn position(&self, step: &str) -> Result<usize, usize> {
         self.names

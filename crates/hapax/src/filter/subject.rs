@@ -1,4 +1,4 @@
-//! Which value of an event a condition looks at.
+//! Subject of a condition: the value of an event that it looks at.
 //!
 //! A name that begins with a slash is a JSON Pointer (RFC 6901) into the payload. The other names
 //! are those of fields of the event, so that a payload can have members with the same names.
@@ -37,7 +37,7 @@ pub(super) struct Facts<'d> {
 
 /// A value that was found in an event.
 #[derive(Clone, Copy)]
-pub(super) enum Found<'d> {
+pub(super) enum EventValue<'d> {
     /// A field of the event.
     Field(&'d str),
     /// A value in the payload.
@@ -70,25 +70,25 @@ impl Subject {
     }
 
     /// The value in an event; `None` if there is none.
-    pub(super) fn find<'d>(&self, facts: &Facts<'d>) -> Option<Found<'d>> {
+    pub(super) fn find<'d>(&self, facts: &Facts<'d>) -> Option<EventValue<'d>> {
         let event = facts.event;
         let about = |part: fn(&Aggregate) -> &String| event.aggregate.as_ref().map(part);
         let field = match self {
             Self::Type => Some(&event.kind),
             Self::Tenant => {
                 let tenant = event.tenant.as_ref()?;
-                return Some(Found::Field(tenant.as_str()));
+                return Some(EventValue::Field(tenant.as_str()));
             }
             Self::AggregateType => about(|it| &it.kind),
             Self::AggregateId => about(|it| &it.id),
             Self::Header(name) => event.headers.get(name),
-            Self::Payload(steps) => return facts.payload?.at(steps).map(Found::Json),
+            Self::Payload(steps) => return facts.payload?.at(steps).map(EventValue::Json),
         };
-        field.map(|text| Found::Field(text))
+        field.map(|text| EventValue::Field(text))
     }
 }
 
-impl<'d> Found<'d> {
+impl<'d> EventValue<'d> {
     /// The string; `None` if the value is not a string.
     pub(super) fn text(self) -> Option<Cow<'d, str>> {
         match self {

@@ -9,7 +9,7 @@ use crate::{
     event::{Headers, NewEvent},
     key::Tenant,
     limits::PAYLOAD_BYTES_MAX,
-    outbox::seal,
+    outbox::build_event,
 };
 
 /// A payload with a value of each type.
@@ -328,7 +328,7 @@ fn event(payload: &str, is_complete: bool) -> Event {
             .tenant(Tenant::new("acme").unwrap());
     }
     let now = Timestamp::from_millis(0);
-    seal(new, None, &Headers::new(), now, &Random::new(|| 1)).unwrap()
+    build_event(new, None, &Headers::new(), now, &Random::new(|| 1)).unwrap()
 }
 
 #[track_caller]

@@ -20,7 +20,7 @@ const PURPOSE: &[u8] = b"hapax at rest 1";
 #[derive(Clone, Default)]
 pub(super) struct Cipher(Arc<[Key]>);
 
-/// One key.
+/// A key of the keyring, with its id.
 pub(super) struct Key {
     id: [u8; ID_BYTES],
     derives: hmac::Key,

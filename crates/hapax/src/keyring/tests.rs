@@ -5,7 +5,7 @@ use crate::{
     clock::{Clock, Random},
     event::{NewEvent, Payload},
     key::{IdempotencyKey, Operation, Tenant},
-    outbox::{Draft, EventCheck, unseal},
+    outbox::{Draft, EventCheck, decode_columns},
 };
 
 #[test]
@@ -137,7 +137,7 @@ fn a_payload_is_read_back_by_whoever_has_the_key() {
         let new = NewEvent::new("a", payload.clone());
         let random = Random::new(|| 7);
         let id = draft
-            .seal(
+            .add(
                 new,
                 &Clock::new(|| crate::Timestamp::from_millis(1)),
                 &random,
@@ -150,9 +150,9 @@ fn a_payload_is_read_back_by_whoever_has_the_key() {
         };
         assert!(!row.payload().contains("4242"));
         let (headers, words) = (&row.headers, row.payload().to_owned());
-        let opened = unseal(id, headers, words.clone(), &keyring).unwrap();
+        let opened = decode_columns(id, headers, words.clone(), &keyring).unwrap();
         assert_eq!(opened, (Headers::new(), payload));
-        let error = unseal(id, headers, words, &keys(&[2])).unwrap_err();
+        let error = decode_columns(id, headers, words, &keys(&[2])).unwrap_err();
         assert!(error.contains("not among the keys here"), "{error}");
     }
 }
@@ -184,7 +184,7 @@ fn a_payload_that_no_key_will_decrypt_keeps_its_mark_and_is_no_error() {
     ] {
         let marked = Headers::from([(ENCRYPTED_UNDER.to_owned(), under.to_owned())]);
         let columns = serde_json::to_string(&marked).unwrap();
-        let read = unseal(event, &columns, kept.to_owned(), &keyring);
+        let read = decode_columns(event, &columns, kept.to_owned(), &keyring);
         assert_eq!(read, Ok((marked, Payload::Json(shown))), "{under} {kept}");
     }
     let columns = serde_json::to_string(&headers).unwrap();
@@ -193,7 +193,7 @@ fn a_payload_that_no_key_will_decrypt_keeps_its_mark_and_is_no_error() {
         (row.clone(), Keyring::default(), "not among the keys here"),
         (altered(0, 3), keys(&[1]), "newer version"),
     ] {
-        let error = unseal(id, &columns, kept, &keyring).unwrap_err();
+        let error = decode_columns(id, &columns, kept, &keyring).unwrap_err();
         assert!(error.contains(why), "{error}");
     }
 }
@@ -209,7 +209,7 @@ fn no_caller_may_set_the_header_of_the_keyring() {
     let mut draft = Draft::new(None, Headers::new());
     let clock = Clock::new(|| crate::Timestamp::from_millis(1));
     let (random, none) = (Random::new(|| 7), EventCheck::none());
-    let refused = draft.seal(new, &clock, &random, &Keyring::default(), &none);
+    let refused = draft.add(new, &clock, &random, &Keyring::default(), &none);
     assert!(refused.unwrap_err().to_string().contains(ENCRYPTED_UNDER));
 }
 

@@ -19,7 +19,7 @@ use crate::{
 };
 
 const OPERATORS: [&str; 4] = ["$path", "$each", "$concat", "$literal"];
-/// What the paths of an event begin with.
+/// The first words of the paths into an event.
 const FIELDS: [&str; 5] = ["id", "type", "timestamp", "tenant", "data"];
 
 /// Compiles a mapping, and counts its values and paths.

@@ -87,14 +87,14 @@ impl Fields {
 
 /// A value that was found in an event.
 #[derive(Clone, Copy)]
-enum Found<'d> {
+enum EventValue<'d> {
     /// A field of the event, which is a string.
     Field(&'d str),
     /// A value in the payload.
     Data(Value<'d>),
 }
 
-impl<'d> Found<'d> {
+impl<'d> EventValue<'d> {
     fn json(self) -> &'d str {
         match self {
             Self::Field(json) => json,
@@ -185,7 +185,7 @@ impl<'d> Renderer<'d> {
     ) -> Result<bool, MappingFailure> {
         let list = match self.find(path, item).filter(|it| !it.is_null()) {
             None => return Ok(false),
-            Some(Found::Data(list)) if list.kind() == Kind::Array => list,
+            Some(EventValue::Data(list)) if list.kind() == Kind::Array => list,
             Some(_) => {
                 let problem = format!("{} is not a list, as $each needs it", path.text);
                 return Err(MappingFailure::new(problem));
@@ -260,16 +260,16 @@ impl<'d> Renderer<'d> {
         }
     }
 
-    fn find(&self, path: &Path, item: Item<'_, 'd>) -> Option<Found<'d>> {
+    fn find(&self, path: &Path, item: Item<'_, 'd>) -> Option<EventValue<'d>> {
         let fields = self.fields;
         let value = |values: &[Option<Value<'d>>], number: usize| *values.get(number)?;
         match &path.source {
-            Source::Id => Some(Found::Field(&fields.id)),
-            Source::Type => Some(Found::Field(&fields.kind)),
-            Source::Timestamp => Some(Found::Field(&fields.timestamp)),
-            Source::Tenant => fields.tenant.as_deref().map(Found::Field),
-            Source::Data(number) => value(&self.data, *number).map(Found::Data),
-            Source::Item(number) => value(item, *number).map(Found::Data),
+            Source::Id => Some(EventValue::Field(&fields.id)),
+            Source::Type => Some(EventValue::Field(&fields.kind)),
+            Source::Timestamp => Some(EventValue::Field(&fields.timestamp)),
+            Source::Tenant => fields.tenant.as_deref().map(EventValue::Field),
+            Source::Data(number) => value(&self.data, *number).map(EventValue::Data),
+            Source::Item(number) => value(item, *number).map(EventValue::Data),
         }
     }
 

@@ -27,7 +27,7 @@ pub(super) enum Template {
     Concat(Vec<Template>),
 }
 
-/// Where a value of an event is found.
+/// Path to a value of an event.
 #[derive(Debug)]
 pub(super) struct Path {
     /// The path as it was written.
@@ -35,7 +35,7 @@ pub(super) struct Path {
     pub(super) source: Source,
 }
 
-/// What a path begins with.
+/// Source of a value: the field of the event with which a path begins.
 #[derive(Debug)]
 pub(super) enum Source {
     /// The id of the event.

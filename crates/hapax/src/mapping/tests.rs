@@ -14,7 +14,7 @@ use crate::{
     key::Tenant,
     keyring::ENCRYPTED_UNDER,
     limits::{MAPPED_BYTES_MAX, MAPPING_ITEMS_MAX, PAYLOAD_BYTES_MAX},
-    outbox::seal,
+    outbox::build_event,
 };
 
 const ORDER: &str = r#"{
@@ -268,7 +268,7 @@ fn event(payload: &str) -> Event {
     let new = NewEvent::new("order.paid", Payload::Json(payload.to_owned()))
         .tenant(Tenant::new("acme").unwrap());
     let now = Timestamp::from_millis(0);
-    seal(new, None, &Headers::new(), now, &Random::new(|| 1)).unwrap()
+    build_event(new, None, &Headers::new(), now, &Random::new(|| 1)).unwrap()
 }
 
 #[track_caller]

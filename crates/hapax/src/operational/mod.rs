@@ -12,7 +12,7 @@
 mod kind;
 mod occurrence;
 mod rate;
-mod seal;
+mod builder;
 mod lag;
 mod catalogue;
 #[cfg(test)]
@@ -22,7 +22,7 @@ pub use catalogue::catalogue;
 pub use kind::OperationalKind;
 pub use lag::{Lag, LagSettings, OperationalStore, watch_lag};
 pub use occurrence::{Occurrence, Receiver};
-pub use seal::OperationalEvents;
+pub use builder::OperationalEvents;
 
 /// The prefix of the types of operational events, unless another one is configured.
 pub const PREFIX: &str = "hapax.";

@@ -48,7 +48,7 @@ pub enum Occurrence {
     Lag(Lag),
 }
 
-/// Where an event was to be delivered.
+/// The receiver to which an event could not be delivered.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Receiver {
     /// A destination, by name. The report belongs to no tenant.

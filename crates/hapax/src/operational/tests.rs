@@ -18,7 +18,7 @@ fn all() -> OperationalEvents {
 
 fn sealed(events: &OperationalEvents, occurrences: Vec<Occurrence>) -> Vec<Event> {
     let (random, keyring) = (Random::new(|| 7), Keyring::default());
-    let sealed = events.seal(occurrences, NOW, &random, &keyring);
+    let sealed = events.build(occurrences, NOW, &random, &keyring);
     sealed.into_iter().map(|it| it.event).collect()
 }
 

@@ -47,7 +47,8 @@ impl fmt::Debug for EventCheck {
     }
 }
 
-/// Where a payload does not match the schema of its type. It contains no value of the payload.
+/// Mismatch of a payload with the schema of its type: where, and by which rule. It contains no value
+/// of the payload.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("payload of {kind}, version {version}: {pointer:?} does not match {rule:?}: {problem}")]
 pub struct Mismatch {

@@ -8,7 +8,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 
-use super::{EventCheck, EventError, check_payload, seal};
+use super::{EventCheck, EventError, check_payload, build_event};
 use crate::{
     clock::{Clock, Random},
     event::{Event, EventId, Headers, NewEvent, Payload},
@@ -27,12 +27,12 @@ pub struct Draft {
     tenant: Option<Tenant>,
     key: Option<IdempotencyKey>,
     context: Headers,
-    events: Vec<Sealed>,
+    events: Vec<BuiltEvent>,
 }
 
 /// An event with its encoded columns.
 #[derive(Debug)]
-pub struct Sealed {
+pub struct BuiltEvent {
     /// The event.
     pub event: Event,
     /// The headers as JSON.
@@ -76,7 +76,7 @@ impl Draft {
     /// # Errors
     /// Fails if the event is not valid, if `check` refuses it, or if there are too many events. The
     /// draft stays usable.
-    pub fn seal(
+    pub fn add(
         &mut self,
         new: NewEvent,
         clock: &Clock,
@@ -100,7 +100,7 @@ impl Draft {
                 .entry(KEY_HASH.to_owned())
                 .or_insert_with(|| key.short_hash());
         }
-        let event = seal(
+        let event = build_event(
             new,
             self.tenant.as_ref(),
             &self.context,
@@ -127,22 +127,22 @@ impl Draft {
         }
         check.check(&event)?;
         let id = event.id;
-        self.events.push(Sealed::of(event, keyring)?);
+        self.events.push(BuiltEvent::of(event, keyring)?);
         Ok(id)
     }
 
     /// The events, in the order in which they were emitted.
-    pub fn into_events(self) -> Vec<Sealed> {
+    pub fn into_events(self) -> Vec<BuiltEvent> {
         self.events
     }
 
     /// Removes and returns the events.
-    pub fn take_events(&mut self) -> Vec<Sealed> {
+    pub fn take_events(&mut self) -> Vec<BuiltEvent> {
         std::mem::take(&mut self.events)
     }
 }
 
-impl Sealed {
+impl BuiltEvent {
     /// Encodes an event, and encrypts its payload.
     pub(crate) fn of(mut event: Event, keyring: &Keyring) -> Result<Self, EventError> {
         let encoded = match &event.payload {
@@ -214,7 +214,7 @@ impl Sealed {
 /// # Errors
 /// Fails if the headers are not a JSON object of strings, if a payload is not valid base64, or if
 /// it is encrypted with a key that is not in the keyring.
-pub fn unseal(
+pub fn decode_columns(
     event: EventId,
     headers: &str,
     payload: String,
@@ -243,18 +243,18 @@ pub fn unseal(
     ))
 }
 
-/// Decodes an event like [`unseal`], to display it. A payload that cannot be decrypted is returned
-/// as it is stored, as a JSON string; the headers name the key that encrypted it.
+/// Decodes an event like [`decode_columns`], to display it. A payload that cannot be decrypted is
+/// returned as it is stored, as a JSON string; the headers name the key that encrypted it.
 ///
 /// # Errors
-/// Fails like [`unseal`], except if the payload is encrypted.
-pub fn unseal_to_show(
+/// Fails like [`decode_columns`], except if the payload is encrypted.
+pub fn decode_columns_to_show(
     event: EventId,
     headers: &str,
     payload: String,
     keyring: &Keyring,
 ) -> Result<(Headers, Payload), String> {
-    unseal(event, headers, payload.clone(), keyring).or_else(|error| {
+    decode_columns(event, headers, payload.clone(), keyring).or_else(|error| {
         let headers: Headers = serde_json::from_str(headers).map_err(|_| error.clone())?;
         let is_encrypted = headers.contains_key(ENCRYPTED_UNDER);
         let payload = Payload::Json(serde_json::Value::String(payload).to_string());

@@ -1,6 +1,6 @@
 //! Rules for events that are emitted in the caller's transaction.
 //!
-//! [`seal`] builds the stored event from the emitted one: it adds the id, the tenant and the
+//! [`build_event`] builds the stored event from the emitted one: it adds the id, the tenant and the
 //! context of the request, and refuses an event that no destination could deliver. It runs before
 //! the row is written, so that an invalid event fails the request that emits it and never the
 //! relay.
@@ -9,7 +9,7 @@ mod check;
 mod draft;
 
 pub use check::{EventCheck, Mismatch};
-pub use draft::{Draft, Sealed, unseal, unseal_to_show};
+pub use draft::{Draft, BuiltEvent, decode_columns, decode_columns_to_show};
 
 use crate::{
     clock::{Random, Timestamp},
@@ -37,7 +37,7 @@ pub struct OutboxEvent {
 ///
 /// # Errors
 /// Fails if a part is missing, malformed or too long.
-pub fn seal(
+pub fn build_event(
     new: NewEvent,
     tenant: Option<&Tenant>,
     context: &Headers,
@@ -189,23 +189,23 @@ mod tests {
     #[test]
     fn an_event_keeps_its_payload_byte_for_byte() {
         let text = "{ \"n\": 1.0,\n \"n\":9007199254740993 }";
-        let sealed = check_seal(NewEvent::new("a.b", Payload::Json(text.to_owned()))).unwrap();
+        let sealed = check_build(NewEvent::new("a.b", Payload::Json(text.to_owned()))).unwrap();
         assert_eq!(sealed.payload.bytes(), text.as_bytes());
     }
 
     #[test]
     fn the_emitters_header_wins_over_the_context() {
         let event = NewEvent::json("a", &1).header("correlation_id", "mine");
-        assert_eq!(check_seal(event).unwrap().headers["correlation_id"], "mine");
+        assert_eq!(check_build(event).unwrap().headers["correlation_id"], "mine");
         assert_eq!(
-            check_seal(NewEvent::json("a", &1)).unwrap().headers["correlation_id"],
+            check_build(NewEvent::json("a", &1)).unwrap().headers["correlation_id"],
             "ctx"
         );
     }
 
     #[test]
     fn what_no_destination_could_carry_is_refused() {
-        let refused = |event: NewEvent| check_seal(event).unwrap_err().to_string();
+        let refused = |event: NewEvent| check_build(event).unwrap_err().to_string();
         let json = |text: &str| NewEvent::new("a", Payload::Json(text.to_owned()));
         assert_eq!(refused(NewEvent::json("", &1)), "event type is empty");
         assert!(refused(NewEvent::json("a b", &1)).starts_with("event type contains"));
@@ -228,18 +228,18 @@ mod tests {
 
     #[test]
     fn an_event_waits_for_a_moment_that_every_store_and_every_text_can_hold() {
-        let seal_at = |millis| {
+        let build_at = |millis| {
             let moment = Timestamp::from_millis(millis);
-            check_seal(NewEvent::json("a", &1).available_at(moment))
+            check_build(NewEvent::json("a", &1).available_at(moment))
         };
         let end = AVAILABLE_BEFORE.as_millis();
         for millis in [0, end - 1] {
-            let sealed = seal_at(millis).unwrap();
+            let sealed = build_at(millis).unwrap();
             assert_eq!(sealed.available_at, Some(Timestamp::from_millis(millis)));
         }
         for millis in [i64::MIN, -1, end, i64::MAX] {
             assert_eq!(
-                seal_at(millis).unwrap_err().to_string(),
+                build_at(millis).unwrap_err().to_string(),
                 "available_at is before the year 1970 or after the year 9999"
             );
         }
@@ -250,16 +250,16 @@ mod tests {
         let [alice, bob] = ["alice", "bob"].map(|name| Tenant::new(name).unwrap());
         let check = |event: NewEvent, expected: &Tenant| {
             let (at, random) = (Timestamp::from_millis(1), Random::new(|| 7));
-            let sealed = seal(event, Some(&alice), &Headers::new(), at, &random).unwrap();
+            let sealed = build_event(event, Some(&alice), &Headers::new(), at, &random).unwrap();
             assert_eq!(sealed.tenant.as_ref(), Some(expected));
         };
         check(NewEvent::json("a", &1), &alice);
         check(NewEvent::json("a", &1).tenant(bob.clone()), &bob);
     }
 
-    fn check_seal(event: NewEvent) -> Result<Event, EventError> {
+    fn check_build(event: NewEvent) -> Result<Event, EventError> {
         let context = Headers::from([("correlation_id".to_owned(), "ctx".to_owned())]);
         let random = Random::new(|| 7);
-        seal(event, None, &context, Timestamp::from_millis(1), &random)
+        build_event(event, None, &context, Timestamp::from_millis(1), &random)
     }
 }

@@ -112,7 +112,7 @@ mod tests {
         Random, Timestamp,
         event::{Headers, NewEvent},
         key::Tenant,
-        outbox::seal,
+        outbox::build_event,
     };
 
     fn written(events: Vec<NewEvent>) -> String {
@@ -120,7 +120,7 @@ mod tests {
         let at = Timestamp::from_millis(1_700_000_000_250);
         let events = events.into_iter().zip(1..).map(|(new, position)| {
             let random = Random::new(|| 7);
-            let event = seal(new, Some(&tenant), &Headers::new(), at, &random).unwrap();
+            let event = build_event(new, Some(&tenant), &Headers::new(), at, &random).unwrap();
             Arc::new(OutboxEvent { position, event })
         });
         let page = Page {

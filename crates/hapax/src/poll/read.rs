@@ -14,7 +14,7 @@ use crate::{
     store::{Batch, Source, StoreError},
 };
 
-/// What was read.
+/// The events of one read, and the frontier after it.
 #[derive(Clone, Debug)]
 pub(super) struct Read {
     pub(super) events: Vec<Arc<OutboxEvent>>,

@@ -63,7 +63,8 @@ pub trait PollStore: Source {
         frontier: &Frontier,
     ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 
-    /// Which of two frontiers is further. `None` if each may contain an event that the other does not.
+    /// Compares two frontiers by how far they have read. Returns `None` if each may contain an event
+    /// that the other does not.
     ///
     /// # Errors
     /// Fails if one of them is not a frontier of this kind of store.

@@ -29,7 +29,7 @@ struct State {
 
 /// The place of a poll that waits, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct WaitPermit<'a> {
     waits: &'a Waits,
     endpoint: &'a str,
 }
@@ -45,7 +45,7 @@ impl Waits {
     }
 
     /// A place for a poll of an endpoint; `None` if all are taken.
-    pub(super) fn enter<'a>(&'a self, endpoint: &'a str) -> Option<Place<'a>> {
+    pub(super) fn enter<'a>(&'a self, endpoint: &'a str) -> Option<WaitPermit<'a>> {
         let mut state = self.state();
         let here = state.each.get(endpoint).copied().unwrap_or_default();
         if state.all >= self.all_max || here >= self.each_max {
@@ -53,7 +53,7 @@ impl Waits {
         }
         state.all += 1;
         state.each.insert(endpoint.to_owned(), here + 1);
-        Some(Place {
+        Some(WaitPermit {
             waits: self,
             endpoint,
         })
@@ -96,7 +96,7 @@ impl Waits {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for WaitPermit<'_> {
     fn drop(&mut self) {
         let mut state = self.waits.state();
         state.all = state.all.saturating_sub(1);

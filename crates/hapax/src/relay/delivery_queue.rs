@@ -28,7 +28,7 @@ use super::{
     blocked::Blocked,
     checkpoint_tracker::CheckpointTracker,
     destination::{Destination, Order},
-    gauges::Known,
+    gauges::KnownCheckpoint,
     lane::{Item, Lane},
     route,
     settle::Arrivals,
@@ -52,11 +52,11 @@ pub(super) struct DeliveryQueue {
     /// The checkpoint that the store is known to contain.
     pub(super) newest: CheckpointId,
     /// The same, for other tasks; empty while a settlement is being written.
-    pub(super) known: Known,
+    pub(super) known: KnownCheckpoint,
     /// First attempts that succeeded and are not recorded yet.
     pub(super) arrivals: Arrivals,
     pub(super) counted: Counted,
-    crowded: Option<Crowded>,
+    reading_past: Option<ReadingPast>,
     /// The number of attempts at parked deliveries in memory that do not count, because they were
     /// interrupted while their relay was alive.
     spared: HashMap<i64, u32>,
@@ -75,7 +75,7 @@ pub(super) struct Counted {
 
 /// Reading ahead for other tenants while the window is full.
 #[derive(Debug)]
-struct Crowded {
+struct ReadingPast {
     /// The position up to which the outbox was searched.
     until: i64,
     /// The tenants that were excluded. They stay excluded for as long as this lasts; otherwise
@@ -116,7 +116,7 @@ impl DeliveryQueue {
             partition,
             arrivals: Arrivals::default(),
             counted,
-            crowded: None,
+            reading_past: None,
             spared: HashMap::new(),
             lane: Lane::default(),
             checkpoints: CheckpointTracker::new(opened.checkpoint),
@@ -125,7 +125,7 @@ impl DeliveryQueue {
             pending,
             sent: None,
             newest: opened.newest,
-            known: Known::of(opened.epoch, opened.newest),
+            known: KnownCheckpoint::of(opened.epoch, opened.newest),
             due_at: Some(Timestamp::default()),
         }
     }
@@ -172,7 +172,7 @@ impl DeliveryQueue {
             .collect();
         self.checkpoints.read(positions, batch.frontier);
         let high = self.checkpoints.head().high;
-        self.crowded.take_if(|crowded| crowded.until <= high);
+        self.reading_past.take_if(|reading_past| reading_past.until <= high);
         for event in fresh {
             self.admit_event(event, now);
         }
@@ -188,24 +188,24 @@ impl DeliveryQueue {
             return None;
         }
         let high = self.checkpoints.head().high;
-        let crowded = self.crowded.get_or_insert_with(|| Crowded {
+        let reading_past = self.reading_past.get_or_insert_with(|| ReadingPast {
             until: high,
             except: Vec::new(),
         });
-        for tenant in self.lane.crowd() {
-            if !crowded.except.contains(tenant) {
-                crowded.except.push(tenant.clone());
+        for tenant in self.lane.full_tenants() {
+            if !reading_past.except.contains(tenant) {
+                reading_past.except.push(tenant.clone());
             }
         }
-        let Crowded { until, except } = crowded;
+        let ReadingPast { until, except } = reading_past;
         (!except.is_empty()).then(|| ((*until).max(high), except.clone(), room))
     }
 
     /// Adds events that were read ahead for other tenants.
     pub(super) fn admit_past(&mut self, past: Past, now: Timestamp) {
         let high = self.checkpoints.head().high;
-        if let Some(crowded) = &mut self.crowded {
-            crowded.until = crowded.until.max(past.until);
+        if let Some(reading_past) = &mut self.reading_past {
+            reading_past.until = reading_past.until.max(past.until);
         }
         if let Some(last) = past.events.last() {
             self.checkpoints.saw(last.position, last.event.id);

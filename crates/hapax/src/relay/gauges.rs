@@ -38,7 +38,7 @@ pub(super) async fn report(mut reporter: Reporter<'_>, clock: &Clock) {
 
 /// Like [`report`], until the store contains another checkpoint than `known`. Returns a description
 /// of the difference.
-pub(super) async fn watch(mut reporter: Reporter<'_>, clock: &Clock, known: &Known) -> String {
+pub(super) async fn watch(mut reporter: Reporter<'_>, clock: &Clock, known: &KnownCheckpoint) -> String {
     let mut other = None;
     loop {
         let before = known.get();
@@ -67,13 +67,13 @@ pub(super) async fn watch(mut reporter: Reporter<'_>, clock: &Clock, known: &Kno
 
 /// The checkpoint that the store contains, as far as the owner of the partition knows.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct KnownCheckpoint {
     /// The epoch of the ownership.
     epoch: i64,
     newest: Arc<Mutex<Option<CheckpointId>>>,
 }
 
-impl Known {
+impl KnownCheckpoint {
     pub(super) fn of(epoch: i64, newest: CheckpointId) -> Self {
         let newest = Arc::new(Mutex::new(Some(newest)));
         Self { epoch, newest }

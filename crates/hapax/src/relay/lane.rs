@@ -75,7 +75,7 @@ impl Lane {
     }
 
     /// The tenants that fill the window, so that the events of others have to be read ahead.
-    pub(super) fn crowd(&self) -> impl Iterator<Item = &Option<Tenant>> {
+    pub(super) fn full_tenants(&self) -> impl Iterator<Item = &Option<Tenant>> {
         let is_full = self.is_full();
         // Few large events can fill the window too. In a full window, a tenant with a quarter of
         // the events counts.
@@ -84,8 +84,8 @@ impl Lane {
         } else {
             CROWD_EVENTS
         };
-        let crowd = self.tenants.iter();
-        crowd
+        let full_tenants = self.tenants.iter();
+        full_tenants
             .filter(move |(_, events)| **events >= most.clamp(1, CROWD_EVENTS))
             .map(|(tenant, _)| tenant)
     }
@@ -250,7 +250,7 @@ mod tests {
     use crate::{
         clock::{Random, Timestamp},
         event::{Headers, NewEvent},
-        outbox::seal,
+        outbox::build_event,
     };
 
     #[test]
@@ -348,12 +348,12 @@ mod tests {
             lane.push(of("a", position));
         }
         lane.push(of("b", 0));
-        let crowd: Vec<_> = lane.crowd().flatten().map(Tenant::as_str).collect();
-        assert_eq!(crowd, ["a"]);
+        let full_tenants: Vec<_> = lane.full_tenants().flatten().map(Tenant::as_str).collect();
+        assert_eq!(full_tenants, ["a"]);
         for item in lane.take(usize::MAX) {
             lane.go_on(&item);
         }
-        assert_eq!(lane.crowd().count(), 0);
+        assert_eq!(lane.full_tenants().count(), 0);
         assert!(lane.tenants.is_empty());
     }
 
@@ -378,7 +378,7 @@ mod tests {
 
     fn sealed(position: i64, new: NewEvent, key: Option<&str>) -> Item {
         let now = Timestamp::from_millis(0);
-        let event = seal(new, None, &Headers::new(), now, &Random::new(|| 1)).unwrap();
+        let event = build_event(new, None, &Headers::new(), now, &Random::new(|| 1)).unwrap();
         Item {
             event: Arc::new(OutboxEvent { position, event }),
             attempts: 0,

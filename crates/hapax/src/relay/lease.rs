@@ -172,7 +172,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::delivery::Held;
+    use crate::delivery::OwnedPartition;
 
     #[test]
     fn a_node_that_is_alone_carries_everything() {
@@ -255,7 +255,7 @@ mod tests {
             for _ in 0..30 {
                 let membership = Membership {
                     nodes: names.clone(),
-                    held: held.iter().map(|(partition, node)| Held {
+                    held: held.iter().map(|(partition, node)| OwnedPartition {
                         partition: partition.clone(), node: node.clone(), epoch: 1,
                     }).collect(),
                     knows: BTreeMap::new(),
@@ -308,7 +308,7 @@ mod tests {
         let wanted = ["p", "q", "r"]
             .map(|it| (it.to_owned(), it.to_owned()))
             .into();
-        let held = held.iter().map(|(partition, node)| Held {
+        let held = held.iter().map(|(partition, node)| OwnedPartition {
             partition: (*partition).to_owned(),
             node: (*node).to_owned(),
             epoch: 1,

@@ -46,7 +46,7 @@ pub(super) struct Lookout {
     /// The source has woken the relay.
     woken: Notify,
     /// The partitions with a worker.
-    places: Mutex<BTreeMap<String, Arc<Place>>>,
+    places: Mutex<BTreeMap<String, Arc<WorkerSignals>>>,
     /// The partitions whose backlog is reported.
     reported: Mutex<BTreeSet<String>>,
     /// A backlog is to be read now.
@@ -69,7 +69,7 @@ struct Post {
 
 /// The state that a worker and the lookout share.
 #[derive(Debug)]
-struct Place {
+struct WorkerSignals {
     shards: Shards,
     /// There may be events.
     events: Notify,
@@ -110,7 +110,7 @@ impl Lookout {
 
     /// Registers the worker of `partition`.
     pub(super) fn join(self: &Arc<Self>, partition: &str, shards: Shards) -> Seat {
-        let place = Arc::new(Place {
+        let place = Arc::new(WorkerSignals {
             shards,
             events: Notify::new(),
             due: Notify::new(),
@@ -154,7 +154,7 @@ impl Lookout {
     }
 
     /// Wakes workers for events.
-    fn wake(&self, whom: impl Fn(&Place) -> bool) {
+    fn wake(&self, whom: impl Fn(&WorkerSignals) -> bool) {
         let places = locked(&self.places);
         for place in places.values().filter(|place| whom(place)) {
             place.events.notify_one();
@@ -167,7 +167,7 @@ impl Lookout {
 pub(super) struct Seat {
     lookout: Arc<Lookout>,
     partition: String,
-    place: Arc<Place>,
+    place: Arc<WorkerSignals>,
     rests: bool,
 }
 
@@ -234,7 +234,7 @@ impl Drop for Seat {
     fn drop(&mut self) {
         self.rise();
         let mut places = locked(&self.lookout.places);
-        let is_ours = |place: &Arc<Place>| Arc::ptr_eq(place, &self.place);
+        let is_ours = |place: &Arc<WorkerSignals>| Arc::ptr_eq(place, &self.place);
         if places.get(&self.partition).is_some_and(is_ours) {
             places.remove(&self.partition);
         }

@@ -13,7 +13,7 @@ use crate::{
     failpoint::Failpoints,
     keyring::ENCRYPTED_UNDER,
     sink::{Offer, Outcome, SinkError},
-    trace::{Place, Traces},
+    trace::{TracePosition, Traces},
 };
 
 use super::{
@@ -68,7 +68,7 @@ pub(super) async fn offer(
 }
 
 /// The span of one attempt, below the span that emitted the event.
-fn span(destination: &Destination, item: &Item, place: &Place) -> Span {
+fn span(destination: &Destination, item: &Item, place: &TracePosition) -> Span {
     if !place.is_recorded() {
         return Span::none();
     }
@@ -165,7 +165,7 @@ mod tests {
     use crate::{
         clock::{Random, Timestamp},
         event::{Headers, NewEvent},
-        outbox::{OutboxEvent, seal},
+        outbox::{OutboxEvent, build_event},
         sink::{Receipt, Sink},
     };
 
@@ -280,7 +280,7 @@ mod tests {
     fn item(position: i64) -> Item {
         let now = Timestamp::from_millis(0);
         let new = NewEvent::json("a", &position);
-        let event = seal(new, None, &Headers::new(), now, &Random::new(|| 1)).unwrap();
+        let event = build_event(new, None, &Headers::new(), now, &Random::new(|| 1)).unwrap();
         let event = Arc::new(OutboxEvent { position, event });
         Item {
             event,

@@ -23,7 +23,7 @@ pub(super) struct TailCache<S> {
 
 #[derive(Debug, Default)]
 struct Recent {
-    batches: VecDeque<Known>,
+    batches: VecDeque<CachedRead>,
     /// The last read that found no events.
     vain: Option<Vain>,
 }
@@ -34,17 +34,17 @@ struct Vain {
     at: Instant,
     /// The generation of the lookout when it began.
     generation: u64,
-    known: Known,
+    known: CachedRead,
 }
 
 #[derive(Debug)]
-struct Known {
+struct CachedRead {
     before: Frontier,
     shards: Shards,
     batch: Batch,
 }
 
-impl Known {
+impl CachedRead {
     fn is_of(&self, from: &Frontier, shards: Shards) -> bool {
         self.shards == shards && self.before == *from
     }
@@ -98,7 +98,7 @@ impl<S: Source> TailCache<S> {
             *recent = Recent::default();
         }
         let batch = batch?;
-        let known = Known {
+        let known = CachedRead {
             before: from.clone(),
             shards,
             batch: batch.clone(),

@@ -17,7 +17,7 @@ use crate::{
     event::{Headers, NewEvent},
     keyring::ENCRYPTED_UNDER,
     limits::READ_EVENTS,
-    outbox::{OutboxEvent, seal},
+    outbox::{OutboxEvent, build_event},
     sink::{Offer, Outcome, Receipt, Sink, SinkError},
     store::Batch,
 };
@@ -320,7 +320,7 @@ fn event(position: i64, key: Option<&str>) -> OutboxEvent {
     if let Some(key) = key {
         new = new.about("order", key);
     }
-    let event = seal(new, None, &Headers::new(), at(0), &Random::new(|| 1)).unwrap();
+    let event = build_event(new, None, &Headers::new(), at(0), &Random::new(|| 1)).unwrap();
     OutboxEvent { position, event }
 }
 

@@ -32,7 +32,7 @@ use super::{
     breaker::{Allowed, Breaker},
     delivery_queue::DeliveryQueue,
     destination::{Destination, Order},
-    gauges::{self, Known},
+    gauges::{self, KnownCheckpoint},
     lookout::{Lookout, Seat},
     partition_task::Stopped,
     rate::Rate,
@@ -65,7 +65,7 @@ pub(super) struct Worker<S, D> {
     /// Whether this is known from a notification.
     notified: bool,
     /// The read that is running in the background.
-    reading: JoinSet<Result<Found, StoreError>>,
+    reading: JoinSet<Result<ReadResult, StoreError>>,
     /// A batch that is admitted after the store has been asked which of its keys are blocked.
     unchecked_batch: Option<Batch>,
     /// The error of the last read.
@@ -89,7 +89,7 @@ pub(super) struct Worker<S, D> {
 
 /// The result of a read.
 #[derive(Debug)]
-enum Found {
+enum ReadResult {
     Next(Batch),
     Past(Past),
 }
@@ -150,7 +150,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
     }
 
     /// The checkpoint that the store is known to contain.
-    pub(super) fn known(&self) -> Known {
+    pub(super) fn known(&self) -> KnownCheckpoint {
         self.queue.known.clone()
     }
 

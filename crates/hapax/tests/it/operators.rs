@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use hapax::{
-    admin::{Actor, DeliveryAdmin as _, DestinationAdmin as _, JobAdmin as _, Ran},
+    admin::{Actor, DeliveryAdmin as _, DestinationAdmin as _, JobAdmin as _, JobStep},
     sink::SinkError,
     store::{Settlements as _, StoreError},
 };
@@ -211,8 +211,8 @@ async fn a_removed_destination_is_given_up_and_its_rows_are_deleted() {
     let mut runs = 0;
     loop {
         match operator.run_job().await.unwrap() {
-            Ran::Batch { ended: true, .. } => break,
-            Ran::Batch { .. } => runs += 1,
+            JobStep::Batch { ended: true, .. } => break,
+            JobStep::Batch { .. } => runs += 1,
             ran => panic!("{ran:?}"),
         }
         assert!(runs < 100, "the removal does not end");
@@ -245,7 +245,7 @@ async fn a_removed_destination_cannot_be_opened_and_its_last_owner_is_fenced() {
     let refused = stage.store.open("orders").await;
     assert_matches!(refused, Err(StoreError::Statement { .. }));
     stage.clock.advance(Duration::from_secs(6));
-    while operator.run_job().await.unwrap() != Ran::Nothing {}
+    while operator.run_job().await.unwrap() != JobStep::Nothing {}
     let settlement = |epoch| Settlement {
         destination: "orders".to_owned(),
         epoch,

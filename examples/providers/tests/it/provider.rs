@@ -6,7 +6,7 @@ use std::{
 };
 
 use hapax_testkit::{
-    http::{HttpAnswer, HttpClient},
+    http::{HttpResponse, HttpClient},
     program::Program,
 };
 use serde_json::{Value, json};
@@ -61,7 +61,7 @@ impl Provider {
     }
 
     /// Posts under a key; returns `None` if the response was lost.
-    pub(crate) async fn post(&self, path: &str, key: &str, body: Value) -> Option<HttpAnswer> {
+    pub(crate) async fn post(&self, path: &str, key: &str, body: Value) -> Option<HttpResponse> {
         self.post_text(path, &[("idempotency-key", key)], body.to_string())
             .await
     }
@@ -71,12 +71,12 @@ impl Provider {
         path: &str,
         headers: &[(&str, &str)],
         body: String,
-    ) -> Option<HttpAnswer> {
+    ) -> Option<HttpResponse> {
         let url = format!("{}{path}", self.url);
         self.client.post(&url, headers, body).await.ok()
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Option<HttpAnswer> {
+    pub(crate) async fn get(&self, path: &str) -> Option<HttpResponse> {
         self.client.get(&format!("{}{path}", self.url)).await.ok()
     }
 

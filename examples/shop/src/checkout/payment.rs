@@ -13,13 +13,13 @@ use crate::providers::{Label, Made, Order, Payments, Wanted};
 pub(super) struct Authorize(pub(super) Payments);
 
 #[derive(Deserialize, Serialize)]
-pub(super) struct Asked {
+pub(super) struct AuthorizationRequest {
     card: String,
     amount: i64,
     currency: String,
 }
 
-impl Asked {
+impl AuthorizationRequest {
     fn order(&self) -> Order<'_> {
         Order {
             card: &self.card,
@@ -30,22 +30,22 @@ impl Asked {
 }
 
 impl ProviderStep for Authorize {
-    type Asked = Asked;
+    type Request = AuthorizationRequest;
 
-    fn asked(&self, saga: &SagaRecord) -> Result<Asked, BoxError> {
+    fn asked(&self, saga: &SagaRecord) -> Result<AuthorizationRequest, BoxError> {
         let cart = Cart::of(saga)?;
-        Ok(Asked {
+        Ok(AuthorizationRequest {
             card: cart.card,
             amount: cart.amount,
             currency: cart.currency,
         })
     }
 
-    async fn ask(&self, label: Label<'_>, asked: &Asked) -> Outcome<Made> {
+    async fn ask(&self, label: Label<'_>, asked: &AuthorizationRequest) -> Outcome<Made> {
         self.0.authorize(label, asked.order()).await
     }
 
-    async fn find(&self, label: Label<'_>, asked: &Asked) -> Found<Made> {
+    async fn find(&self, label: Label<'_>, asked: &AuthorizationRequest) -> Found<Made> {
         let wanted = Wanted::authorization(asked.order());
         self.0.look_up(label, wanted).await
     }
@@ -53,12 +53,12 @@ impl ProviderStep for Authorize {
 
 /// An authorization, and the total of the cart.
 #[derive(Deserialize, Serialize)]
-pub(super) struct Held {
+pub(super) struct Authorization {
     authorization: String,
     amount: i64,
 }
 
-impl Held {
+impl Authorization {
     fn of(saga: &SagaRecord) -> Result<Self, BoxError> {
         Ok(Self {
             authorization: made(saga, AUTHORIZE)?.id,
@@ -71,19 +71,19 @@ impl Held {
 pub(super) struct Void(pub(super) Payments);
 
 impl ProviderStep for Void {
-    type Asked = Held;
+    type Request = Authorization;
     const NOTHING_LEFT: Option<&'static str> = Some("voided");
 
-    fn asked(&self, saga: &SagaRecord) -> Result<Held, BoxError> {
-        Held::of(saga)
+    fn asked(&self, saga: &SagaRecord) -> Result<Authorization, BoxError> {
+        Authorization::of(saga)
     }
 
-    async fn ask(&self, label: Label<'_>, held: &Held) -> Outcome<Made> {
+    async fn ask(&self, label: Label<'_>, held: &Authorization) -> Outcome<Made> {
         let voided = self.0.void(label, &held.authorization, held.amount);
         voided.await
     }
 
-    async fn find(&self, label: Label<'_>, held: &Held) -> Found<Made> {
+    async fn find(&self, label: Label<'_>, held: &Authorization) -> Found<Made> {
         self.0.look_up(label, Wanted::void(held.amount)).await
     }
 }
@@ -92,18 +92,18 @@ impl ProviderStep for Void {
 pub(super) struct Capture(pub(super) Payments);
 
 impl ProviderStep for Capture {
-    type Asked = Held;
+    type Request = Authorization;
 
-    fn asked(&self, saga: &SagaRecord) -> Result<Held, BoxError> {
-        Held::of(saga)
+    fn asked(&self, saga: &SagaRecord) -> Result<Authorization, BoxError> {
+        Authorization::of(saga)
     }
 
-    async fn ask(&self, label: Label<'_>, held: &Held) -> Outcome<Made> {
+    async fn ask(&self, label: Label<'_>, held: &Authorization) -> Outcome<Made> {
         let captured = self.0.capture(label, &held.authorization, held.amount);
         captured.await
     }
 
-    async fn find(&self, label: Label<'_>, held: &Held) -> Found<Made> {
+    async fn find(&self, label: Label<'_>, held: &Authorization) -> Found<Made> {
         self.0.look_up(label, Wanted::capture(held.amount)).await
     }
 }
@@ -118,7 +118,7 @@ pub(super) struct Taken {
 }
 
 impl ProviderStep for Refund {
-    type Asked = Taken;
+    type Request = Taken;
 
     fn asked(&self, saga: &SagaRecord) -> Result<Taken, BoxError> {
         Ok(Taken {

@@ -19,25 +19,25 @@ use crate::providers::{Label, Made, confirmed};
 /// An operation of a provider, for use as a saga step.
 pub(super) trait ProviderStep: Send + Sync + 'static {
     /// The request, which is the same for every attempt.
-    type Asked: DeserializeOwned + Serialize + Send + Sync;
+    type Request: DeserializeOwned + Serialize + Send + Sync;
     /// The code of a refusal which means that the operation was already done.
     const NOTHING_LEFT: Option<&'static str> = None;
 
     /// Builds the request from the saga.
-    fn asked(&self, saga: &SagaRecord) -> Result<Self::Asked, BoxError>;
+    fn asked(&self, saga: &SagaRecord) -> Result<Self::Request, BoxError>;
 
     /// Calls the provider once.
     fn ask(
         &self,
         label: Label<'_>,
-        asked: &Self::Asked,
+        asked: &Self::Request,
     ) -> impl Future<Output = Outcome<Made>> + Send;
 
     /// Asks the provider for the outcome of the key.
     fn find(
         &self,
         label: Label<'_>,
-        asked: &Self::Asked,
+        asked: &Self::Request,
     ) -> impl Future<Output = Found<Made>> + Send;
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Packed {
 }
 
 impl ProviderStep for Ship {
-    type Asked = Packed;
+    type Request = Packed;
 
     fn asked(&self, saga: &SagaRecord) -> Result<Packed, BoxError> {
         let Cart { address, items, .. } = Cart::of(saga)?;
@@ -48,7 +48,7 @@ pub(super) struct Shipped {
 }
 
 impl ProviderStep for Cancel {
-    type Asked = Shipped;
+    type Request = Shipped;
     const NOTHING_LEFT: Option<&'static str> = Some("cancelled");
 
     fn asked(&self, saga: &SagaRecord) -> Result<Shipped, BoxError> {

@@ -38,7 +38,7 @@ use secrecy::SecretString;
 use self::settings::Settings;
 pub(crate) use self::{
     portal::Portal,
-    storage::{Place, Storage},
+    storage::{DatabaseLocation, Storage},
     telemetry::Telemetry,
 };
 

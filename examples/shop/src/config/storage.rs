@@ -13,7 +13,7 @@ use super::{settings::Settings, values};
 /// The database, and how to use it.
 #[derive(Debug)]
 pub(crate) struct Storage {
-    pub(crate) place: Place,
+    pub(crate) place: DatabaseLocation,
     /// The most requests that share one commit; the store's default if absent.
     pub(crate) group_max: Option<usize>,
     /// Whether a thread of the SQLite store merges the write-ahead log.
@@ -30,7 +30,7 @@ pub(crate) struct Storage {
 
 /// A database.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum DatabaseLocation {
     /// A SQLite file.
     File(PathBuf),
     /// A PostgreSQL server, by its URL.
@@ -44,7 +44,7 @@ impl Storage {
     pub(super) fn read(settings: &Settings, file: PathBuf) -> Result<Self, String> {
         let place = settings.maybe("database", place)?;
         Ok(Self {
-            place: place.unwrap_or(Place::File(file)),
+            place: place.unwrap_or(DatabaseLocation::File(file)),
             group_max: settings
                 .maybe("store.group_max", |text| values::count(text, 1, COUNT_MAX))?,
             merges_beside: settings.one("store.merge_log", "beside", |text| {
@@ -65,11 +65,11 @@ impl Storage {
 }
 
 /// Parses `sqlite://path` or `postgres://...`.
-fn place(url: &str) -> Result<Place, String> {
+fn place(url: &str) -> Result<DatabaseLocation, String> {
     match url.split_once("://") {
-        Some(("sqlite", path)) if !path.is_empty() => Ok(Place::File(PathBuf::from(path))),
+        Some(("sqlite", path)) if !path.is_empty() => Ok(DatabaseLocation::File(PathBuf::from(path))),
         Some(("postgres" | "postgresql", rest)) if !rest.is_empty() => {
-            Ok(Place::Server(SecretString::from(url)))
+            Ok(DatabaseLocation::Server(SecretString::from(url)))
         }
         _ => Err("must be a URL like sqlite://shop.db or postgres://user@host/database".to_owned()),
     }
@@ -88,7 +88,7 @@ fn keyring(path: &str) -> Result<Keyring, String> {
     Keyring::parse(&keys).map_err(bad)
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for DatabaseLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => path.display().fmt(f),

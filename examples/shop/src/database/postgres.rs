@@ -9,7 +9,7 @@ use hapax_postgres::{
 };
 
 use super::{Database, Query, Row, Rows, Value};
-use crate::config::Place;
+use crate::config::DatabaseLocation;
 
 /// The migrations of the shop's tables.
 pub(crate) const MIGRATIONS: &[Migration<'_>] = &[
@@ -41,7 +41,7 @@ pub(crate) const MIGRATIONS: &[Migration<'_>] = &[
 ];
 
 /// Connects to the database and migrates the shop's tables; error messages name it `place`.
-pub(crate) async fn open(settings: Settings, place: &Place) -> anyhow::Result<Postgres> {
+pub(crate) async fn open(settings: Settings, place: &DatabaseLocation) -> anyhow::Result<Postgres> {
     let opened = async {
         let store = Postgres::open(settings).await?;
         store.migrate("shop", MIGRATIONS).await?;

@@ -52,7 +52,7 @@ pub(super) struct ProviderClient {
 
 /// The body of an error response.
 #[derive(Debug, Deserialize)]
-struct Told {
+struct ErrorBody {
     code: String,
     #[serde(default)]
     detail: String,
@@ -146,7 +146,7 @@ fn outcome(answer: &Response<Bytes>, wanted: Wanted<'_>) -> Result<Outcome<Made>
     }
     // A proxy that responds with these may have passed the call on, or asks for a retry.
     let is_passing = matches!(status.as_u16(), 408 | 425 | 429);
-    let Ok(result) = serde_json::from_slice::<Told>(body) else {
+    let Ok(result) = serde_json::from_slice::<ErrorBody>(body) else {
         return Err(failure(status, false));
     };
     match result.existing {
@@ -184,11 +184,11 @@ fn found(answer: &Response<Bytes>, wanted: Wanted<'_>) -> Result<Found<Made>, Ca
     let (status, body) = (answer.status(), answer.body());
     if let Ok(Kind { kind }) = serde_json::from_slice(body)
         && kind == DECLINED
-        && let Ok(Told { code, detail, .. }) = serde_json::from_slice(body)
+        && let Ok(ErrorBody { code, detail, .. }) = serde_json::from_slice(body)
     {
         return Ok(Found::Refused(Refusal::new(code, detail)));
     }
-    match (status, serde_json::from_slice::<Told>(body)) {
+    match (status, serde_json::from_slice::<ErrorBody>(body)) {
         (status, _) if status.is_success() => made(body, wanted).map(Found::Done),
         // Only with a code: a 404 from a proxy says nothing about the key.
         (StatusCode::NOT_FOUND, Ok(_)) => Ok(Found::Absent),
@@ -224,6 +224,6 @@ fn unwritten(error: impl Into<BoxError>) -> CallError {
 
 impl fmt::Debug for ProviderClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Desk").field(&self.base).finish()
+        f.debug_tuple("ProviderClient").field(&self.base).finish()
     }
 }

@@ -284,13 +284,13 @@ async fn a_step_that_is_refused_in_a_later_try_is_looked_up() {
 }
 
 /// A server that sends scripted responses.
-struct Told<C, L> {
+struct ScriptedOperation<C, L> {
     call: C,
     look_up: L,
     is_resumed: bool,
 }
 
-impl<C, L> Operation<u8> for Told<C, L>
+impl<C, L> Operation<u8> for ScriptedOperation<C, L>
 where
     C: Fn() -> Outcome<u8> + Sync,
     L: Fn() -> Found<u8> + Sync,
@@ -328,7 +328,7 @@ async fn settle_as(
     look_up: impl Fn() -> Found<u8> + Sync,
     is_resumed: bool,
 ) -> Settled<u8> {
-    let outcome = Told {
+    let outcome = ScriptedOperation {
         call,
         look_up,
         is_resumed,

@@ -17,7 +17,7 @@ use super::Shop;
 use crate::{
     database::{Database, params, query},
     members::NoQuery,
-    relay_handle::Standing,
+    relay_handle::RelayState,
 };
 
 /// How long a result of the store probe is reused: a probe costs a commit, and any client may ask.
@@ -54,13 +54,13 @@ pub(super) async fn ready<D: Database>(
 ) -> Result<Response, Problem> {
     // A load balancer needs a response in time more than an exact one.
     let writable = timeout(READY, shop.probe.ask(&shop)).await.unwrap_or(false);
-    let (relay, carries) = match shop.relay_handle.standing() {
-        Standing::Running => ("running", true),
-        Standing::Standby => ("standby", true),
+    let (relay, carries) = match shop.relay_handle.state() {
+        RelayState::Running => ("running", true),
+        RelayState::Standby => ("standby", true),
         // A namesake does not disturb deliveries, so both instances stay ready.
-        Standing::Namesake => ("namesake", true),
-        Standing::Absent => ("off", !shop.relays),
-        Standing::Fenced => ("fenced", false),
+        RelayState::Namesake => ("namesake", true),
+        RelayState::Absent => ("off", !shop.relays),
+        RelayState::Fenced => ("fenced", false),
     };
     let ready = writable && carries;
     let readiness = Readiness {

@@ -1,7 +1,7 @@
 //! Tests of checkouts: either shipped and captured, or voided without effects.
 
 use futures_util::future::join_all;
-use hapax_testkit::http::HttpAnswer;
+use hapax_testkit::http::HttpResponse;
 use serde_json::Value;
 
 use crate::{
@@ -219,7 +219,7 @@ fn cart_of(items: &str, card: &str, country: &str) -> String {
 
 /// Checks that a checkout failed. The reason is checked if the response came before the saga was
 /// put off.
-async fn failed(shop: &Shop, answer: &HttpAnswer, status: u16, code: &str) {
+async fn failed(shop: &Shop, answer: &HttpResponse, status: u16, code: &str) {
     if answer.status == 202 {
         assert_eq!(ended(shop, answer).await["state"], "failed");
     } else {

@@ -2,7 +2,7 @@
 //! times, without a key and without a condition.
 
 use futures_util::future::join_all;
-use hapax_testkit::http::HttpAnswer;
+use hapax_testkit::http::HttpResponse;
 use http::Method;
 
 use crate::{
@@ -83,13 +83,13 @@ async fn bad_addresses_and_ids_are_refused(on: Store) {
 }
 
 /// Sets the address of a customer, without a key and without a condition.
-async fn set(shop: &Shop, id: &str, body: &str) -> HttpAnswer {
+async fn set(shop: &Shop, id: &str, body: &str) -> HttpResponse {
     let path = format!("/customers/{id}/email");
     shop.send(Method::PUT, &path, &[JSON, ALICE], body).await
 }
 
 /// Checks the address, and that there is one event about it.
-async fn check_changed_once(shop: &Shop, answer: &HttpAnswer) {
+async fn check_changed_once(shop: &Shop, answer: &HttpResponse) {
     assert_eq!(answer.json().unwrap()["email"], "a@b.com");
     assert_eq!(shop.get("/customers/123/email").await.body, answer.body);
     let is_change = "type = 'customer.email_changed'";

@@ -1,7 +1,7 @@
 //! Tests of refunds whose shop is killed around the call to the provider: the refund happens once.
 
 use hapax_testkit::{
-    http::{HttpAnswer, HttpClient},
+    http::{HttpResponse, HttpClient},
     wait::eventually,
 };
 use http::Method;
@@ -94,7 +94,7 @@ async fn check_once(shop: &Shop, charge: &str) {
     assert_eq!(rest.status, 201, "{}", rest.text());
 }
 
-async fn refund(shop: &Shop, key: &str, charge: &str, amount: i64) -> HttpAnswer {
+async fn refund(shop: &Shop, key: &str, charge: &str, amount: i64) -> HttpResponse {
     let body = body(charge, amount);
     shop.post("/refunds", Some(key), &body).await
 }

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use hapax_testkit::{http::HttpAnswer, postgres::Cluster, wait::eventually};
+use hapax_testkit::{http::HttpResponse, postgres::Cluster, wait::eventually};
 use http::Method;
 
 use crate::shop::{
@@ -64,7 +64,7 @@ async fn lose_the_keys(shop: &Shop, on: Store) {
 }
 
 /// Replaces an order under a key.
-async fn replace(shop: &Shop, order: &HttpAnswer) -> HttpAnswer {
+async fn replace(shop: &Shop, order: &HttpResponse) -> HttpResponse {
     let headers = [
         JSON,
         ("authorization", "Bearer demo-alice"),

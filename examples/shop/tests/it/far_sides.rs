@@ -9,7 +9,7 @@ use std::{
 };
 
 use hapax_testkit::{
-    http::{HttpAnswer, HttpReceiver, HttpReply, Received},
+    http::{HttpResponse, HttpReceiver, HttpReply, Received},
     wait::eventually,
 };
 use http::Method;
@@ -149,11 +149,11 @@ async fn shop(on: Store, far: &HttpReceiver) -> Shop {
     Shop::start(on, &flags).await
 }
 
-async fn pay(shop: &Shop) -> HttpAnswer {
+async fn pay(shop: &Shop) -> HttpResponse {
     shop.post("/payments", Some("p"), PAYMENT).await
 }
 
-async fn refund(shop: &Shop, key: &str, amount: i64) -> HttpAnswer {
+async fn refund(shop: &Shop, key: &str, amount: i64) -> HttpResponse {
     let body = format!(r#"{{"charge_id":"ch_1","amount":{amount}}}"#);
     shop.post("/refunds", Some(key), &body).await
 }

@@ -4,7 +4,7 @@ use std::{collections::HashSet, time::Duration};
 
 use futures_util::future::join_all;
 use hapax_testkit::{
-    http::{HttpAnswer, HttpClient, HttpReceiver},
+    http::{HttpResponse, HttpClient, HttpReceiver},
     wait::{Patience, eventually},
 };
 use http::Method;
@@ -24,7 +24,7 @@ async fn two_hundred_duplicates_at_two_instances_are_one_order_and_one_answer() 
     let first = lasting(&answers[0]);
     assert_eq!(first.0, 201, "{}", answers[0].text());
     assert!(answers.iter().all(|answer| lasting(answer) == first));
-    let stored = |answer: &&HttpAnswer| answer.header("idempotency-status") == Some("stored");
+    let stored = |answer: &&HttpResponse| answer.header("idempotency-status") == Some("stored");
     assert_eq!(answers.iter().filter(stored).count(), 1);
     for shop in &shops {
         let orders = shop.get("/orders").await.json().unwrap();
@@ -49,7 +49,7 @@ async fn refunds_at_two_instances_never_exceed_the_charge() {
     let mut answers = at_once(&shops, Method::POST, "/refunds", requests).await;
     // If the provider is slow under load, the outcome of a refund is unknown, and the client sends
     // it again.
-    let open = |answer: &HttpAnswer| answer.status >= 500 || answer.header("retry-after").is_some();
+    let open = |answer: &HttpResponse| answer.status >= 500 || answer.header("retry-after").is_some();
     eventually(3 * PATIENCE, async || {
         for (number, answer) in answers.iter_mut().enumerate() {
             if open(answer) {
@@ -268,7 +268,7 @@ async fn at_once<'a>(
     method: Method,
     path: &str,
     requests: impl Iterator<Item = (usize, String, [(&'a str, &'a str); 3])>,
-) -> Vec<HttpAnswer> {
+) -> Vec<HttpResponse> {
     let client = HttpClient::new();
     let mut sent = Vec::new();
     for (shop, body, headers) in requests {

@@ -15,7 +15,7 @@ use hapax_testkit::{
 use http::Method;
 
 use crate::{
-    carrier::{hapax, start_relay},
+    relay_process::{hapax, start_relay},
     collector::Collector,
     shop::{Home, JSON, PATIENCE, Shop, Store, command, command_in, on_both_stores, refused},
 };

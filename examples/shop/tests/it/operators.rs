@@ -4,15 +4,15 @@
 use std::fmt::Write as _;
 
 use hapax_testkit::{
-    http::{HttpAnswer, HttpReceiver, HttpReply},
-    program::{Ran, run_to_end},
+    http::{HttpResponse, HttpReceiver, HttpReply},
+    program::{ProgramOutput, run_to_end},
     wait::eventually,
 };
 use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    carrier::hapax,
+    relay_process::hapax,
     shop::{Home, ORDER, PATIENCE, Shop, Store, on_both_stores},
 };
 
@@ -66,7 +66,7 @@ impl Stage {
     }
 
     /// Runs a command of `hapax` on the shop's database.
-    fn hapax(&self, arguments: &[&str]) -> Ran {
+    fn hapax(&self, arguments: &[&str]) -> ProgramOutput {
         let url = self.shop.home().url();
         run_to_end(hapax(
             &[arguments, &["--database", &url, "--json"]].concat(),
@@ -101,7 +101,7 @@ impl Stage {
     }
 
     /// Opens the form of an action in the console and confirms it.
-    async fn act(&self, asked: &str) -> HttpAnswer {
+    async fn act(&self, asked: &str) -> HttpResponse {
         let path = format!("/console/act?{asked}");
         let page = self.shop.send(Method::GET, &path, &[], "").await;
         assert_eq!(page.status, 200, "{asked}: {}", page.text());

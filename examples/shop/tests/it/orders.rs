@@ -1,6 +1,6 @@
 //! Tests of orders: created once per key, read, listed, and updated with a precondition.
 
-use hapax_testkit::http::HttpAnswer;
+use hapax_testkit::http::HttpResponse;
 use http::Method;
 
 use crate::shop::{JSON, ORDER, Shop, Store, check_replays, on_both_stores, problem, refuses};
@@ -296,13 +296,13 @@ async fn an_order_changes_only_for_who_has_seen_its_last_version(on: Store) {
     assert_eq!(shop.received("order.updated", 1).await.len(), 1);
 }
 
-async fn replace(shop: &Shop, path: &str, if_match: Option<&str>, body: &str) -> HttpAnswer {
+async fn replace(shop: &Shop, path: &str, if_match: Option<&str>, body: &str) -> HttpResponse {
     let mut headers = vec![JSON, ("authorization", "Bearer demo-alice")];
     headers.extend(if_match.map(|tag| ("if-match", tag)));
     shop.send(Method::PUT, path, &headers, body).await
 }
 
-fn listed(answer: &HttpAnswer) -> (Vec<serde_json::Value>, Option<String>) {
+fn listed(answer: &HttpResponse) -> (Vec<serde_json::Value>, Option<String>) {
     let page = answer.json().unwrap();
     let next = page["next"].as_str().map(str::to_owned);
     (page["items"].as_array().unwrap().clone(), next)

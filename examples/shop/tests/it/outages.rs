@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hapax_testkit::{http::HttpAnswer, wait::eventually};
+use hapax_testkit::{http::HttpResponse, wait::eventually};
 use serde_json::json;
 
 use crate::{
@@ -214,7 +214,7 @@ pub(crate) async fn close(providers: &Providers, operation: &str) {
     providers.misbehave("lookup", "error_before", 99).await;
 }
 
-async fn pay(shop: &Shop, card: &str) -> HttpAnswer {
+async fn pay(shop: &Shop, card: &str) -> HttpResponse {
     let body = PAYMENT.replace("tok_ok", card);
     shop.post("/payments", Some("p"), &body).await
 }
@@ -226,14 +226,14 @@ pub(crate) async fn charge(shop: &Shop) -> String {
 }
 
 /// Refunds a part of a charge.
-pub(crate) async fn refund(shop: &Shop, key: &str, charge: &str, amount: i64) -> HttpAnswer {
+pub(crate) async fn refund(shop: &Shop, key: &str, charge: &str, amount: i64) -> HttpResponse {
     let body = format!(r#"{{"charge_id":"{charge}","amount":{amount}}}"#);
     shop.post("/refunds", Some(key), &body).await
 }
 
 /// Checks that there is one charge at the provider, one entry, one event, and that this response is
 /// replayed.
-async fn check_paid_once(shop: &Shop, providers: &Providers, card: &str, paid: &HttpAnswer) {
+async fn check_paid_once(shop: &Shop, providers: &Providers, card: &str, paid: &HttpResponse) {
     let again = pay(shop, card).await;
     check_replays(&again, paid);
     let charges = providers.made("charge").await;

@@ -2,7 +2,7 @@
 //! made.
 
 use hapax_testkit::{
-    http::{HttpAnswer, HttpClient},
+    http::{HttpResponse, HttpClient},
     wait::eventually,
 };
 use http::Method;
@@ -141,7 +141,7 @@ async fn owner_asleep(flags: &[&str]) -> (Shop, Shop, Paying) {
 }
 
 /// Continues the paused owner, whose client must get the response of the new owner.
-async fn check_fenced(asleep: &Shop, awake: &Shop, stalled: Paying, answer: &HttpAnswer) {
+async fn check_fenced(asleep: &Shop, awake: &Shop, stalled: Paying, answer: &HttpResponse) {
     asleep.signal("CONT");
     let late = stalled.await.unwrap().unwrap();
     check_replays(&late, answer);
@@ -160,7 +160,7 @@ async fn check_fenced(asleep: &Shop, awake: &Shop, stalled: Paying, answer: &Htt
 
 /// Checks that there is one charge at the provider, one row, one entry and one event, and that this
 /// response is replayed.
-async fn check_once(shop: &Shop, payment: &str, answer: &HttpAnswer) {
+async fn check_once(shop: &Shop, payment: &str, answer: &HttpResponse) {
     let again = shop.post("/payments", Some("p"), payment).await;
     assert_eq!(lasting(&again), lasting(answer));
     let charge = answer.json().unwrap()["id"].as_str().unwrap().to_owned();
@@ -213,7 +213,7 @@ async fn takeovers(shop: &Shop) -> f64 {
     shop.metric("hapax_idempotency_takeovers_total").await
 }
 
-type Paying = JoinHandle<Result<HttpAnswer, String>>;
+type Paying = JoinHandle<Result<HttpResponse, String>>;
 
 /// Pays as alice, and returns the result, which may be an error.
 fn pay(shop: &Shop, body: &'static str) -> Paying {

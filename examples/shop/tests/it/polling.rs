@@ -4,7 +4,7 @@ use hapax_testkit::program::run_to_end;
 use serde_json::{Value, json};
 
 use crate::{
-    carrier::hapax,
+    relay_process::hapax,
     shop::{Home, ORDER, Shop, Store, on_both_stores},
 };
 

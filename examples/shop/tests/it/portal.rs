@@ -1,7 +1,7 @@
 //! Tests of the endpoints of customers and of their portal, in a running shop.
 
 use hapax_testkit::{
-    http::{HttpAnswer, HttpReceiver, HttpReply},
+    http::{HttpResponse, HttpReceiver, HttpReply},
     wait::eventually,
 };
 use http::Method;
@@ -21,7 +21,7 @@ struct Browser<'a> {
     cookie: String,
 }
 
-async fn link(shop: &Shop, headers: &[(&str, &str)]) -> HttpAnswer {
+async fn link(shop: &Shop, headers: &[(&str, &str)]) -> HttpResponse {
     let headers = [headers, &[JSON]].concat();
     let body = json!({"tenant": "alice"}).to_string();
     let path = "/admin/portal-links";
@@ -49,7 +49,7 @@ impl<'a> Browser<'a> {
         answer.text()
     }
 
-    async fn post(&self, path: &str, form: &str) -> HttpAnswer {
+    async fn post(&self, path: &str, form: &str) -> HttpResponse {
         let seal = field(&self.page("/portal/endpoints/new").await, "seal");
         let form = format!("seal={seal}&{form}");
         let origin = self.shop.url("");

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use hapax::signature::{self, Secret, TOLERANCE, Verifier, verify};
 use hapax_testkit::{
     clock::system_clock,
-    http::{HttpAnswer, Received},
+    http::{HttpResponse, Received},
     port::free_port,
 };
 use http::Method;
@@ -108,7 +108,7 @@ impl Session {
     }
 
     /// Requests a page.
-    pub(crate) async fn get(&self, shop: &Shop, path: &str) -> HttpAnswer {
+    pub(crate) async fn get(&self, shop: &Shop, path: &str) -> HttpResponse {
         let headers = [("cookie", self.cookie.as_str())];
         shop.send(Method::GET, path, &headers, "").await
     }
@@ -119,7 +119,7 @@ impl Session {
         shop: &Shop,
         path: &str,
         fields: &[(&str, &str)],
-    ) -> HttpAnswer {
+    ) -> HttpResponse {
         let seal = [("seal", self.seal.as_str())];
         let body = form(&[&seal[..], fields].concat());
         let origin = shop.url("");

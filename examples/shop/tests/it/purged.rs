@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use hapax_testkit::{http::HttpAnswer, wait::Patience};
+use hapax_testkit::{http::HttpResponse, wait::Patience};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{
-    carrier::hapax,
+    relay_process::hapax,
     shop::{Home, ORDER, PATIENCE, Shop, Store, check_replays, lasting},
 };
 
@@ -72,7 +72,7 @@ async fn two() -> (Home, [Shop; 2]) {
 }
 
 /// Places an order that both instances have replayed, so that both have its response in memory.
-async fn remembered_by(shops: &[Shop; 2]) -> HttpAnswer {
+async fn remembered_by(shops: &[Shop; 2]) -> HttpResponse {
     let first = order(&shops[0]).await;
     assert_eq!(first.header("idempotency-status"), Some("stored"));
     for _ in 0..3 {
@@ -85,7 +85,7 @@ async fn remembered_by(shops: &[Shop; 2]) -> HttpAnswer {
     first
 }
 
-async fn order(shop: &Shop) -> HttpAnswer {
+async fn order(shop: &Shop) -> HttpResponse {
     shop.post("/orders", Some("k"), ORDER).await
 }
 

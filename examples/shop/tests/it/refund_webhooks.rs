@@ -3,7 +3,7 @@
 
 use futures_util::future::join_all;
 use hapax_testkit::{
-    http::{HttpAnswer, HttpReceiver, HttpReply},
+    http::{HttpResponse, HttpReceiver, HttpReply},
     wait::eventually,
 };
 use serde_json::{Value, json};
@@ -313,7 +313,7 @@ async fn made(shop: &Shop) -> (Value, Value) {
 }
 
 /// Sends a webhook about a refund. The members of `data` replace the others.
-async fn report(shop: &Shop, id: &str, charge: &str, amount: i64, data: Value) -> HttpAnswer {
+async fn report(shop: &Shop, id: &str, charge: &str, amount: i64, data: Value) -> HttpResponse {
     let mut all = json!({ "charge_id": charge, "amount": amount });
     let Value::Object(data) = data else {
         panic!("the data is an object");

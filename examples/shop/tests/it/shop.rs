@@ -11,7 +11,7 @@ use std::{
 use futures_util::future::join_all;
 pub(crate) use hapax_testkit::{both_stores::Store, on_both_stores};
 use hapax_testkit::{
-    http::{HttpAnswer, HttpClient},
+    http::{HttpResponse, HttpClient},
     postgres::{Cluster, Database},
     program::{Program, run_to_end},
     wait::eventually,
@@ -280,7 +280,7 @@ impl Shop {
         path: &str,
         headers: &[(&str, &str)],
         body: &str,
-    ) -> HttpAnswer {
+    ) -> HttpResponse {
         let body = body.to_owned().into();
         self.client
             .send(method, &self.url(path), headers, body)
@@ -289,7 +289,7 @@ impl Shop {
     }
 
     /// Sends JSON with POST as alice, with a key if there is one.
-    pub(crate) async fn post(&self, path: &str, key: Option<&str>, body: &str) -> HttpAnswer {
+    pub(crate) async fn post(&self, path: &str, key: Option<&str>, body: &str) -> HttpResponse {
         self.post_as("demo-alice", path, key, body).await
     }
 
@@ -300,7 +300,7 @@ impl Shop {
         path: &str,
         key: Option<&str>,
         body: &str,
-    ) -> HttpAnswer {
+    ) -> HttpResponse {
         let token = format!("Bearer {token}");
         let mut headers = vec![JSON, ("authorization", token.as_str())];
         headers.extend(key.map(|key| ("idempotency-key", key)));
@@ -308,19 +308,19 @@ impl Shop {
     }
 
     /// Sends GET as alice.
-    pub(crate) async fn get(&self, path: &str) -> HttpAnswer {
+    pub(crate) async fn get(&self, path: &str) -> HttpResponse {
         self.get_as("demo-alice", path).await
     }
 
     /// Sends GET with this token.
-    pub(crate) async fn get_as(&self, token: &str, path: &str) -> HttpAnswer {
+    pub(crate) async fn get_as(&self, token: &str, path: &str) -> HttpResponse {
         let token = format!("Bearer {token}");
         self.send(Method::GET, path, &[("authorization", &token)], "")
             .await
     }
 
     /// Sends JSON with POST as alice, and repeats the request until the response is final.
-    pub(crate) async fn until_answered(&self, path: &str, key: &str, body: &str) -> HttpAnswer {
+    pub(crate) async fn until_answered(&self, path: &str, key: &str, body: &str) -> HttpResponse {
         let mut answer = None;
         eventually(PATIENCE, async || {
             let outcome = self.post(path, Some(key), body).await;
@@ -339,7 +339,7 @@ impl Shop {
         path: &str,
         keys: impl Iterator<Item = String>,
         body: &str,
-    ) -> Vec<HttpAnswer> {
+    ) -> Vec<HttpResponse> {
         let posts = keys.map(|key| async move { self.post(path, Some(&key), body).await });
         join_all(posts).await
     }
@@ -424,7 +424,7 @@ pub(crate) type Lasting = (u16, Vec<(String, Vec<u8>)>, Vec<u8>);
 
 /// The part of a response that a replay repeats: everything except the headers of a single
 /// exchange.
-pub(crate) fn lasting(answer: &HttpAnswer) -> Lasting {
+pub(crate) fn lasting(answer: &HttpResponse) -> Lasting {
     let own = [
         "date",
         "x-request-id",
@@ -443,13 +443,13 @@ pub(crate) fn lasting(answer: &HttpAnswer) -> Lasting {
 
 /// Checks that a response is a replay of the first one.
 #[track_caller]
-pub(crate) fn check_replays(answer: &HttpAnswer, first: &HttpAnswer) {
+pub(crate) fn check_replays(answer: &HttpResponse, first: &HttpResponse) {
     assert_eq!(answer.header("idempotency-status"), Some("replayed"));
     assert_eq!(lasting(answer), lasting(first));
 }
 
 /// Returns the state of a checkout that must succeed, and waits for it if necessary.
-pub(crate) async fn bought(shop: &Shop, answer: &HttpAnswer) -> Value {
+pub(crate) async fn bought(shop: &Shop, answer: &HttpResponse) -> Value {
     let outcome = match answer.status {
         202 => ended(shop, answer).await,
         status => {
@@ -462,7 +462,7 @@ pub(crate) async fn bought(shop: &Shop, answer: &HttpAnswer) -> Value {
 }
 
 /// Waits for the end of a checkout whose response has a `Location`, and returns its state.
-pub(crate) async fn ended(shop: &Shop, answer: &HttpAnswer) -> Value {
+pub(crate) async fn ended(shop: &Shop, answer: &HttpResponse) -> Value {
     let location = answer.header("location").unwrap().to_owned();
     let mut outcome = Value::Null;
     eventually(3 * PATIENCE, async || {
@@ -475,7 +475,7 @@ pub(crate) async fn ended(shop: &Shop, answer: &HttpAnswer) -> Value {
 
 /// Checks that a response is a problem with this status and code, and returns it.
 #[track_caller]
-pub(crate) fn problem(answer: &HttpAnswer, status: u16, code: &str) -> Value {
+pub(crate) fn problem(answer: &HttpResponse, status: u16, code: &str) -> Value {
     assert_eq!(answer.status, status, "{}", answer.text());
     assert_eq!(
         answer.header("content-type"),
@@ -493,7 +493,7 @@ pub(crate) fn problem(answer: &HttpAnswer, status: u16, code: &str) -> Value {
 
 /// Checks that a response rejects this member.
 #[track_caller]
-pub(crate) fn refuses(answer: &HttpAnswer, member: &str) {
+pub(crate) fn refuses(answer: &HttpResponse, member: &str) {
     let problem = problem(answer, 400, "VALIDATION.member");
     assert_eq!(problem["member"], member, "{problem}");
 }

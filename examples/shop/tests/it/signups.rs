@@ -3,7 +3,7 @@
 use std::fs;
 
 use hapax_testkit::{
-    http::{HttpAnswer, HttpClient},
+    http::{HttpResponse, HttpClient},
     smtp::SmtpReceiver,
     wait::eventually,
 };
@@ -113,7 +113,7 @@ async fn twenty_duplicates_of_one_signup_are_one_person_and_one_mail(on: Store) 
     let first = lasting(&answers[0]);
     assert_eq!(first.0, 201, "{}", answers[0].text());
     assert!(answers.iter().all(|answer| lasting(answer) == first));
-    let stored = |answer: &&HttpAnswer| answer.header("idempotency-status") == Some("stored");
+    let stored = |answer: &&HttpResponse| answer.header("idempotency-status") == Some("stored");
     assert_eq!(answers.iter().filter(stored).count(), 1);
     // Bob's mail is sent after all mails to Ann. By then, a duplicate would have arrived.
     let bob = r#"{"email":"bob@x.org","name":"Bob"}"#;
@@ -131,7 +131,7 @@ async fn twenty_duplicates_of_one_signup_are_one_person_and_one_mail(on: Store) 
 
 /// Sends the signup from twenty clients, each with a separate connection and another spelling of
 /// the address.
-async fn at_once(shop: &Shop) -> Vec<HttpAnswer> {
+async fn at_once(shop: &Shop) -> Vec<HttpResponse> {
     let mut sent = JoinSet::new();
     for number in 0..20 {
         let url = shop.url("/signups");

@@ -1,6 +1,6 @@
 //! Tests of many concurrent requests, with the same intent or with different ones.
 
-use hapax_testkit::http::HttpAnswer;
+use hapax_testkit::http::HttpResponse;
 
 use crate::shop::{ORDER, Shop, Store, lasting, on_both_stores};
 
@@ -15,7 +15,7 @@ async fn two_hundred_requests_with_one_key_are_one_order_and_one_answer(on: Stor
     let first = lasting(&answers[0]);
     assert_eq!(first.0, 201);
     assert!(answers.iter().all(|answer| lasting(answer) == first));
-    let stored = |answer: &&HttpAnswer| answer.header("idempotency-status") == Some("stored");
+    let stored = |answer: &&HttpResponse| answer.header("idempotency-status") == Some("stored");
     assert_eq!(answers.iter().filter(stored).count(), 1);
     let orders = shop.get("/orders").await.json().unwrap();
     assert_eq!(orders["items"].as_array().unwrap().len(), 1);
@@ -45,6 +45,6 @@ async fn a_storm_gets_through_two_connections() {
 }
 
 /// Sends 200 orders at once, under these keys.
-async fn storm(shop: &Shop, key: impl Fn(usize) -> String) -> Vec<HttpAnswer> {
+async fn storm(shop: &Shop, key: impl Fn(usize) -> String) -> Vec<HttpResponse> {
     shop.at_once("/orders", (0..200).map(key), ORDER).await
 }

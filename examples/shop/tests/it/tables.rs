@@ -16,7 +16,7 @@ use hapax_testkit::{
 use tokio::task::spawn_blocking;
 
 use crate::{
-    carrier::hapax,
+    relay_process::hapax,
     shop::{ORDER, Shop, Store, on_both_stores, problem},
     webhooks::{SOURCE, refunded},
 };

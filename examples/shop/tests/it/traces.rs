@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use hapax::trace::TraceContext;
 use hapax_testkit::{
-    http::{HttpAnswer, HttpReceiver, HttpReply},
+    http::{HttpResponse, HttpReceiver, HttpReply},
     wait::eventually,
 };
 use http::Method;
 
 use crate::{
-    carrier::start_relay,
+    relay_process::start_relay,
     collector::{Collector, Span},
     shop::{Home, JSON, ORDER, PATIENCE, Shop, Store, bought, lasting},
 };
@@ -310,7 +310,7 @@ async fn check_refusals(spans: &[Span], request: &Span, refusing: &HttpReceiver)
 
 /// A retry with another trace gets the same response, and its span belongs to the trace of the
 /// retry.
-async fn check_retry(shop: &Shop, collector: &Collector, first: &HttpAnswer) {
+async fn check_retry(shop: &Shop, collector: &Collector, first: &HttpResponse) {
     let other = SENT.replace("0af7", "1111");
     let again = order(shop, "k1", Some(&other)).await;
     assert_eq!(lasting(&again), lasting(first));
@@ -334,7 +334,7 @@ fn webhook(name: &str, url: &str) -> String {
     )
 }
 
-async fn order(shop: &Shop, key: &str, traceparent: Option<&str>) -> HttpAnswer {
+async fn order(shop: &Shop, key: &str, traceparent: Option<&str>) -> HttpResponse {
     post(shop, "/orders", key, traceparent, ORDER).await
 }
 
@@ -344,7 +344,7 @@ async fn post(
     key: &str,
     traceparent: Option<&str>,
     body: &str,
-) -> HttpAnswer {
+) -> HttpResponse {
     let mut headers = vec![
         JSON,
         ("authorization", "Bearer demo-alice"),

@@ -6,7 +6,7 @@ use hapax::{
     Timestamp,
     signature::{Signer, sign},
 };
-use hapax_testkit::http::HttpAnswer;
+use hapax_testkit::http::HttpResponse;
 use http::Method;
 
 use crate::{
@@ -244,16 +244,16 @@ fn succeeded(kind: &str, charge: &str, amount: i64) -> String {
 }
 
 /// Sends a webhook about a refund.
-pub(crate) async fn refunded(shop: &Shop, id: &str) -> HttpAnswer {
+pub(crate) async fn refunded(shop: &Shop, id: &str) -> HttpResponse {
     post(shop, "psp", id, &succeeded("refund.succeeded", "ch_1", 250)).await
 }
 
 /// Sends a signed message.
-pub(crate) async fn post(shop: &Shop, source: &str, id: &str, body: &str) -> HttpAnswer {
+pub(crate) async fn post(shop: &Shop, source: &str, id: &str, body: &str) -> HttpResponse {
     signed(shop, source, id, now(), body).await
 }
 
-async fn signed(shop: &Shop, source: &str, id: &str, stamp: i64, body: &str) -> HttpAnswer {
+async fn signed(shop: &Shop, source: &str, id: &str, stamp: i64, body: &str) -> HttpResponse {
     signed_by(shop, SECRET, source, id, stamp, body).await
 }
 
@@ -264,7 +264,7 @@ async fn signed_by(
     id: &str,
     stamp: i64,
     body: &str,
-) -> HttpAnswer {
+) -> HttpResponse {
     let signature = sign(
         id,
         stamp,

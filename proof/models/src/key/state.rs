@@ -30,9 +30,9 @@ pub(crate) struct State {
     /// Copies of each client's request that are on their way.
     pub(crate) requests: [u8; CLIENTS],
     /// Answers on their way, in order.
-    pub(crate) answers: Vec<Told>,
+    pub(crate) answers: Vec<ClientResponse>,
     /// The first response that each client received.
-    pub(crate) acknowledged: [Option<Told>; CLIENTS],
+    pub(crate) acknowledged: [Option<ClientResponse>; CLIENTS],
     /// Requests in the hands of a process, in order.
     pub(crate) workers: Vec<Worker>,
     pub(crate) left: Budget,
@@ -76,7 +76,7 @@ pub(crate) struct Row {
 
 /// An answer to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Told {
+pub(crate) struct ClientResponse {
     pub(crate) client: u8,
     pub(crate) era: u8,
     pub(crate) answer: Answer,
@@ -126,7 +126,7 @@ pub(crate) enum Stage {
     /// Learns that the key has another owner.
     Fenced,
     /// Sends the answer.
-    Answers(Told, Replayed),
+    Answers(ClientResponse, Replayed),
 }
 
 /// Whether an answer was found, not made.
@@ -171,7 +171,7 @@ impl State {
     }
 
     /// The responses that clients have received or will receive.
-    pub(crate) fn told(&self) -> impl Iterator<Item = &Told> {
+    pub(crate) fn told(&self) -> impl Iterator<Item = &ClientResponse> {
         self.acknowledged.iter().flatten().chain(&self.answers)
     }
 }

@@ -5,7 +5,7 @@
 
 use super::{
     Bug, Key, Mode,
-    state::{Owned, Row, Stage, State, Told, Worker},
+    state::{Owned, Row, Stage, State, ClientResponse, Worker},
 };
 
 impl Key {
@@ -107,7 +107,7 @@ impl Key {
         let own = own(state, 1, false);
         let (era, answer) = (own.era, own.number);
         Stage::Answers(
-            Told {
+            ClientResponse {
                 client,
                 era,
                 answer,
@@ -146,7 +146,7 @@ impl Key {
                 state.wrong.mixed |= is_mismatch;
                 let era = state.era;
                 Some(Stage::Answers(
-                    Told {
+                    ClientResponse {
                         client,
                         era,
                         answer,
@@ -230,7 +230,7 @@ impl Key {
         }
         if self.bug == Bug::AnswerBeforeCommit {
             let (era, answer) = (own.era, own.number);
-            state.answers.push(Told {
+            state.answers.push(ClientResponse {
                 client,
                 era,
                 answer,
@@ -282,7 +282,7 @@ impl Key {
         });
         let era = own.era;
         Stage::Answers(
-            Told {
+            ClientResponse {
                 client,
                 era,
                 answer,

@@ -18,7 +18,7 @@ pub(crate) struct State {
     /// Offers and their answers on the way, in order.
     pub(crate) wire: Vec<Offer>,
     pub(crate) receiver: Receiver,
-    pub(crate) told: Told,
+    pub(crate) told: Observed,
     /// How many faults may still happen: crashes, leases that lapse while their owner lives, losses, repeats, delays.
     pub(crate) faults: u8,
 }
@@ -120,7 +120,7 @@ pub(crate) struct Receiver {
     reason = "each is what a property is about"
 )]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Told {
+pub(crate) struct Observed {
     /// How often each event came.
     pub(crate) arrivals: [u8; EVENTS],
     /// How often each may have come once more: an interruption, a lost answer, a network that repeats.
@@ -152,7 +152,7 @@ impl State {
             relays: [None, None],
             wire: Vec::new(),
             receiver: Receiver::default(),
-            told: Told::default(),
+            told: Observed::default(),
             faults,
         }
     }

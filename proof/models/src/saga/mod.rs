@@ -13,7 +13,7 @@ use stateright::{Model, Property};
 
 use self::{
     state::{
-        AUTHORIZE, Act, Age, CAPTURE, Call, Direction, Entry, Outcome, SHIP, STEPS, SagaStatus,
+        AUTHORIZE, ProviderCall, Age, CAPTURE, Call, Direction, Entry, Outcome, SHIP, STEPS, SagaStatus,
         Stage, State, StepState, Worker,
     },
     worker::outcome,
@@ -64,7 +64,7 @@ pub(crate) enum Action {
     Answer(Call),
     Lose(Call),
     /// Time goes by for an open step.
-    Wait(Act),
+    Wait(ProviderCall),
     PassDeadline,
 }
 
@@ -133,7 +133,7 @@ impl Model for Sagas {
             .iter()
             .flat_map(|direction| (0..STEPS).map(move |step| (*direction, step)))
         {
-            let act = Act { direction, step };
+            let act = ProviderCall { direction, step };
             actions.extend(can_wait(state, act).then_some(Action::Wait(act)));
         }
         actions.extend((runs && !saga.is_late).then_some(Action::PassDeadline));
@@ -312,13 +312,13 @@ fn is_owned(state: &State) -> bool {
     workers.any(|worker| worker.epoch == state.saga.epoch)
 }
 
-fn is_on_its_way(state: &State, act: Act, worker: &Worker) -> bool {
+fn is_on_its_way(state: &State, act: ProviderCall, worker: &Worker) -> bool {
     let is_this = |call: &Call| call.act == act && call.epoch == worker.epoch;
     state.wire.iter().any(is_this)
 }
 
 /// Whether the next stretch of time can go by for a step: it is quiet only once no call can arrive any more.
-fn can_wait(state: &State, act: Act) -> bool {
+fn can_wait(state: &State, act: ProviderCall) -> bool {
     let Some(row) = state.saga.row(act) else {
         return false;
     };

@@ -80,7 +80,7 @@ pub(crate) enum Direction {
 
 /// What is asked of a provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Act {
+pub(crate) struct ProviderCall {
     pub(crate) direction: Direction,
     pub(crate) step: usize,
 }
@@ -97,10 +97,10 @@ pub(crate) enum Stage {
     /// Decides what comes next.
     Decides,
     /// Is about to call: that it is meant is committed.
-    Calls(Act, Key),
-    Waits(Act),
+    Calls(ProviderCall, Key),
+    Waits(ProviderCall),
     /// Is about to write down what came of a call or a look-up.
-    Concludes(Act, Outcome),
+    Concludes(ProviderCall, Outcome),
 }
 
 /// The provider's key: one for each act, but for a bug.
@@ -118,7 +118,7 @@ pub(crate) enum Outcome {
 /// A call on its way, or its answer on the way back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Call {
-    pub(crate) act: Act,
+    pub(crate) act: ProviderCall,
     pub(crate) key: Key,
     pub(crate) epoch: u8,
     pub(crate) answer: Option<Outcome>,
@@ -127,7 +127,7 @@ pub(crate) struct Call {
 /// A provider's decision about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Entry {
-    pub(crate) act: Act,
+    pub(crate) act: ProviderCall,
     pub(crate) key: Key,
     pub(crate) is_done: bool,
 }
@@ -160,7 +160,7 @@ impl State {
 
     /// How often something was done at the providers.
     pub(crate) fn done(&self, direction: Direction, step: usize) -> usize {
-        let act = Act { direction, step };
+        let act = ProviderCall { direction, step };
         let done = self.ledger.iter().filter(|it| it.act == act && it.is_done);
         done.count()
     }
@@ -172,15 +172,15 @@ impl State {
 }
 
 impl Saga {
-    pub(crate) fn row(&self, act: Act) -> Option<Row> {
+    pub(crate) fn row(&self, act: ProviderCall) -> Option<Row> {
         self.rows[act.direction as usize][act.step]
     }
 
     pub(crate) fn state(&self, direction: Direction, step: usize) -> Option<StepState> {
-        self.row(Act { direction, step }).map(|row| row.state)
+        self.row(ProviderCall { direction, step }).map(|row| row.state)
     }
 
-    pub(crate) fn write(&mut self, act: Act, row: Row) {
+    pub(crate) fn write(&mut self, act: ProviderCall, row: Row) {
         self.rows[act.direction as usize][act.step] = Some(row);
     }
 }

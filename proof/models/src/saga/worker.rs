@@ -4,7 +4,7 @@
 use super::{
     Bug, Sagas,
     state::{
-        Act, Age, CAPTURE, Call, Direction, Outcome, Row, STEPS, Saga, SagaStatus, Stage, State,
+        ProviderCall, Age, CAPTURE, Call, Direction, Outcome, Row, STEPS, Saga, SagaStatus, Stage, State,
         StepState, Worker,
     },
 };
@@ -12,8 +12,8 @@ use super::{
 /// The next move of a saga.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Move {
-    Call(Act),
-    LookUp(Act),
+    Call(ProviderCall),
+    LookUp(ProviderCall),
     Turn,
     Complete,
     Fail,
@@ -31,7 +31,7 @@ impl Sagas {
 
     fn forward(&self, saga: &Saga) -> Move {
         for step in 0..STEPS {
-            let act = Act {
+            let act = ProviderCall {
                 direction: Direction::Forward,
                 step,
             };
@@ -65,7 +65,7 @@ impl Sagas {
             if !may_have_happened {
                 continue;
             }
-            let act = Act {
+            let act = ProviderCall {
                 direction: Direction::Compensate,
                 step,
             };
@@ -140,7 +140,7 @@ impl Sagas {
     }
 
     /// Asks the provider what it knows. That it knows nothing counts if no call could arrive any more when it was asked.
-    fn look_up(&self, state: &State, act: Act) -> Outcome {
+    fn look_up(&self, state: &State, act: ProviderCall) -> Outcome {
         if let Some(known) = state.ledger.iter().find(|it| it.act == act) {
             return outcome(known.is_done);
         }
@@ -154,7 +154,7 @@ impl Sagas {
     }
 
     /// The row of a step after what came of it; none where it stays as it is.
-    fn concluded(&self, saga: &Saga, act: Act, outcome: Outcome) -> Option<Row> {
+    fn concluded(&self, saga: &Saga, act: ProviderCall, outcome: Outcome) -> Option<Row> {
         let row = saga.row(act).unwrap_or_else(|| tried(None));
         let is_quiet = row.age == Age::Quiet || self.bug != Bug::AbsentAsOfNow;
         let ended = |state| Some(Row { state, ..row });
@@ -182,7 +182,7 @@ impl Sagas {
 }
 
 /// The next attempt of an open step: a call within the window, a look-up after it.
-fn again(act: Act, row: Row) -> Move {
+fn again(act: ProviderCall, row: Row) -> Move {
     if row.age == Age::InWindow {
         Move::Call(act)
     } else {

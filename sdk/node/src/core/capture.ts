@@ -166,7 +166,7 @@ export class Capture {
     this.isEnded = true;
     if (this.bytes > RESPONSE_BYTES_MAX) {
       const detail = `a stored response has at most ${RESPONSE_BYTES_MAX} bytes; nothing was changed`;
-      this.reject(new Problem("TRANSIENT.answer_too_large", detail));
+      this.reject(new Problem("TRANSIENT.response_too_large", detail));
       return;
     }
     this.resolve({

@@ -340,5 +340,5 @@ function isStoreFailure(problem: Problem | undefined): boolean {
 /** The problem of a response that is too long to be stored. */
 export function tooLarge(): Problem {
   const detail = `a stored response has at most ${RESPONSE_BYTES_MAX} bytes; nothing was changed`;
-  return new Problem("TRANSIENT.answer_too_large", detail);
+  return new Problem("TRANSIENT.response_too_large", detail);
 }

@@ -296,7 +296,7 @@ function inPhases(handled: Handled, requestId: string): Handled {
 
 /** A problem that says that nothing was changed, as one that says what remains. */
 function ofPhases({ code, options }: Problem): Problem | undefined {
-  if (code === "TRANSIENT.answer_too_large") {
+  if (code === "TRANSIENT.response_too_large") {
     const detail = `a stored response has at most ${RESPONSE_BYTES_MAX} bytes; ${KEPT}`;
     return new Problem(code, detail, options);
   }

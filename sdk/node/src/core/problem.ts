@@ -40,7 +40,7 @@ export const CODES = {
   "TRANSIENT.internal": [500, "The service failed"],
   "INTERNAL.statement": [500, "The database refused what the service wrote"],
   INTERNAL: [500, "The service failed"],
-  "TRANSIENT.answer_too_large": [500, "The response is too large to be stored"],
+  "TRANSIENT.response_too_large": [500, "The response is too large to be stored"],
 } as const satisfies Record<string, readonly [number, string]>;
 
 /** A code of the HTTP contract. */

@@ -178,7 +178,7 @@ export function suite(name: string, start: Start, open: Driver, through = direct
         assert.equal(refused.status, 500, `${act}: ${refused.body.toString().slice(0, 200)}`);
         assert.equal(
           problemIn(refused).code,
-          act === "big" ? "TRANSIENT.answer_too_large" : "INTERNAL",
+          act === "big" ? "TRANSIENT.response_too_large" : "INTERNAL",
         );
         await expectNothing(id);
       }

@@ -1,6 +1,6 @@
 //! Responses in each case of the HTTP contract; hostile requests never get a 500.
 
-use hapax_testkit::{http::HttpAnswer, wait::Patience};
+use hapax_testkit::{http::HttpResponse, wait::Patience};
 
 use crate::{
     kind::{EXPRESS, FASTAPI, Kind},
@@ -203,7 +203,7 @@ async fn check_dead_database(shop: &Shop) {
 }
 
 #[track_caller]
-pub(crate) fn check_problem(answer: &HttpAnswer, status: u16, code: &str) {
+pub(crate) fn check_problem(answer: &HttpResponse, status: u16, code: &str) {
     assert_eq!(answer.status, status, "{}", answer.text());
     assert_eq!(
         answer.header("content-type"),

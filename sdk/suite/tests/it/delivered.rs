@@ -5,7 +5,7 @@ use std::{collections::HashSet, path::Path};
 
 use futures_util::future::join_all;
 use hapax_testkit::{
-    http::{HttpAnswer, HttpReceiver},
+    http::{HttpResponse, HttpReceiver},
     relay::{Relay, SECRET, hapax},
     wait::eventually,
 };
@@ -72,7 +72,7 @@ async fn create_orders(shop: &Shop) -> HashSet<String> {
         async move { order_until_answered(http, urls, number, &key, &body).await }
     });
     let answers = join_all(requests).await;
-    let id = |answer: &HttpAnswer| {
+    let id = |answer: &HttpResponse| {
         assert_eq!(answer.status, 201, "{}", answer.text());
         let order = answer.json().expect("an order is JSON");
         order["id"].as_str().expect("an id is text").to_owned()

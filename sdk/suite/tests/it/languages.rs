@@ -1,7 +1,7 @@
 //! Duplicates of one request at services in three languages, which share a database.
 
 use futures_util::future::join_all;
-use hapax_testkit::http::{HttpAnswer, HttpClient};
+use hapax_testkit::http::{HttpResponse, HttpClient};
 
 use crate::{
     axum_shop::AxumShop,
@@ -30,7 +30,7 @@ async fn two_hundred_duplicates_at_express_fastapi_and_axum_are_one_order() {
 }
 
 /// Sends duplicates to all services at once, and compares their responses.
-async fn check_round(http: &HttpClient, urls: &[String], key: &str, first: Option<&HttpAnswer>) {
+async fn check_round(http: &HttpClient, urls: &[String], key: &str, first: Option<&HttpResponse>) {
     let order = body("socks", 500);
     let post = |number| order_until_answered(http, urls, number, key, &order);
     let answers = join_all((0..DUPLICATES).map(post)).await;
@@ -49,7 +49,7 @@ async fn check_round(http: &HttpClient, urls: &[String], key: &str, first: Optio
         }
     }
     let count = |status: &str| {
-        let has = |answer: &&HttpAnswer| answer.header("idempotency-status") == Some(status);
+        let has = |answer: &&HttpResponse| answer.header("idempotency-status") == Some(status);
         answers.iter().filter(has).count()
     };
     let stored = usize::from(first.is_none());

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use hapax_postgres::{Postgres, Settings, tokio_postgres::Client};
 use hapax_testkit::{
     clock::{seeded_random, system_clock},
-    http::{HttpAnswer, HttpClient},
+    http::{HttpResponse, HttpClient},
     postgres::{Database, connect, server},
     wait::Patience,
 };
@@ -107,7 +107,7 @@ impl Shop {
     }
 
     /// Posts an order once.
-    pub(crate) async fn order(&self, place: usize, key: &str, body: &str) -> HttpAnswer {
+    pub(crate) async fn order(&self, place: usize, key: &str, body: &str) -> HttpResponse {
         order_once(&self.http, &self.urls()[place], key, body)
             .await
             .expect("the service responds")
@@ -141,7 +141,7 @@ pub(crate) async fn order_once(
     url: &str,
     key: &str,
     body: &str,
-) -> Option<HttpAnswer> {
+) -> Option<HttpResponse> {
     let headers = [
         ("idempotency-key", key),
         ("content-type", "application/json"),
@@ -158,7 +158,7 @@ pub(crate) async fn order_until_answered(
     first: usize,
     key: &str,
     body: &str,
-) -> HttpAnswer {
+) -> HttpResponse {
     let patience = Patience::within(LONG);
     for url in urls.iter().cycle().skip(first % urls.len()) {
         match order_once(http, url, key, body).await {

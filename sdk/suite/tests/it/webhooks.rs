@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use hapax::signature::{Signer, sign};
-use hapax_testkit::{clock::system_clock, http::HttpAnswer, relay::SECRET};
+use hapax_testkit::{clock::system_clock, http::HttpResponse, relay::SECRET};
 
 use crate::{
     kind::{EXPRESS, FASTAPI, Kind},
@@ -56,14 +56,14 @@ fn payment(amount: u32) -> String {
 }
 
 /// Delivers a payment with a valid signature.
-async fn deliver(shop: &Shop, place: usize, id: &str, amount: u32) -> HttpAnswer {
+async fn deliver(shop: &Shop, place: usize, id: &str, amount: u32) -> HttpResponse {
     let payment = payment(amount);
     let key: Signer = SECRET.parse().expect("a secret");
     let signature = sign(id, now(), payment.as_bytes(), &[key]);
     send(shop, place, id, &payment, &signature).await
 }
 
-async fn send(shop: &Shop, place: usize, id: &str, body: &str, signature: &str) -> HttpAnswer {
+async fn send(shop: &Shop, place: usize, id: &str, body: &str, signature: &str) -> HttpResponse {
     let timestamp = now().to_string();
     let headers = [
         ("content-type", "application/json"),

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Came, Missing, look};
 use crate::{
-    client::answer::{self, Fate},
+    client::response::{self, Fate},
     operation::{Operation, Step},
     policy::{IDEMPOTENCY_STATUS, Policy, Seen, is_repeatable},
     shared::Shared,
@@ -196,7 +196,7 @@ fn meaning(response: &Final) -> Meaning {
         headers.insert(IDEMPOTENCY_STATUS, said.parse().unwrap());
     }
     let code = response.code.as_deref();
-    let key = match answer::fate(status, &headers, code, response.in_doubt) {
+    let key = match response::fate(status, &headers, code, response.in_doubt) {
         Fate::Known => "known",
         Fate::Nothing => "nothing",
         Fate::Unknown => "unknown",

@@ -106,7 +106,7 @@ fn begin(
 
 fn finish(path: &Path, key: &IdempotencyKey, now: Timestamp) -> Result<(), BoxError> {
     let _lock = lock(path)?;
-    Opened::at(path)?.strike_out(key, now)
+    Opened::at(path)?.mark_finished(key, now)
 }
 
 fn withdraw(path: &Path, key: &IdempotencyKey, now: Timestamp) -> Result<(), BoxError> {
@@ -115,7 +115,7 @@ fn withdraw(path: &Path, key: &IdempotencyKey, now: Timestamp) -> Result<(), Box
     if open.unfinished.is_shared(key.as_str()) {
         return Ok(());
     }
-    open.strike_out(key, now)
+    open.mark_finished(key, now)
 }
 
 /// Interval at which a lock that another process holds is tried again.
@@ -195,7 +195,7 @@ impl Opened {
         Ok(())
     }
 
-    fn strike_out(&mut self, key: &IdempotencyKey, now: Timestamp) -> Result<(), BoxError> {
+    fn mark_finished(&mut self, key: &IdempotencyKey, now: Timestamp) -> Result<(), BoxError> {
         let (key, at_ms) = (key.as_str().to_owned(), now.as_millis());
         self.append(&Record::Done { key, at_ms })
     }

@@ -18,9 +18,9 @@ const SCHEME: &str = "sha256:";
 
 /// The keys by their id.
 #[derive(Default)]
-pub(super) struct Table(HashMap<String, Known>);
+pub(super) struct Table(HashMap<String, ApiKey>);
 
-struct Known {
+struct ApiKey {
     hash: [u8; 32],
     tenant: Tenant,
     expires: Option<Timestamp>,
@@ -36,7 +36,7 @@ impl Table {
             if !is_id(id) {
                 return Err(format!("id: expected 12 hexadecimal digits, got {id:?}"));
             }
-            let known = Known::new(entry).map_err(|problem| format!("key {id}: {problem}"))?;
+            let known = ApiKey::new(entry).map_err(|problem| format!("key {id}: {problem}"))?;
             if keys.insert(id.clone(), known).is_some() {
                 return Err(format!("key {id}: occurs more than once"));
             }
@@ -64,7 +64,7 @@ impl Table {
     }
 }
 
-impl Known {
+impl ApiKey {
     fn new(entry: &ApiKeyEntry) -> Result<Self, String> {
         let expires = match &entry.expires {
             None => None,

@@ -1,7 +1,7 @@
 //! A server with one tool, which numbers its orders, and a client that calls it.
 
 use hapax_gateway::config::{Route, RouteProtocol};
-use hapax_testkit::http::HttpAnswer;
+use hapax_testkit::http::HttpResponse;
 use serde_json::{Value, json};
 
 use crate::{
@@ -62,7 +62,7 @@ pub(super) fn message(id: &Value, key: Option<&str>, item: &str) -> String {
 }
 
 /// Posts a message, as a client of MCP does.
-pub(super) async fn post(stage: &Stage, message: &str) -> HttpAnswer {
+pub(super) async fn post(stage: &Stage, message: &str) -> HttpResponse {
     post_with(stage, message, &[("accept", BOTH)]).await
 }
 
@@ -71,7 +71,7 @@ pub(super) async fn post_with(
     stage: &Stage,
     message: &str,
     headers: &[(&str, &str)],
-) -> HttpAnswer {
+) -> HttpResponse {
     let url = format!("{}/mcp", stage.url);
     let mut all = vec![("content-type", "application/json")];
     all.extend_from_slice(headers);
@@ -80,13 +80,13 @@ pub(super) async fn post_with(
 }
 
 /// Calls the tool under the key `k`.
-pub(super) async fn call(stage: &Stage, id: Value, item: &str) -> HttpAnswer {
+pub(super) async fn call(stage: &Stage, id: Value, item: &str) -> HttpResponse {
     post(stage, &message(&id, Some("k"), item)).await
 }
 
 /// Checks the result in a response, and returns the header `Idempotency-Status`.
 #[track_caller]
-pub(super) fn check_result(answer: &HttpAnswer, id: &Value, text: &str) -> Option<String> {
+pub(super) fn check_result(answer: &HttpResponse, id: &Value, text: &str) -> Option<String> {
     let found = answer.json().unwrap_or_else(|_| panic!("{answer:?}"));
     assert_eq!(answer.status, 200, "{found}");
     assert_eq!(answer.header("content-type"), Some("application/json"));
@@ -97,7 +97,7 @@ pub(super) fn check_result(answer: &HttpAnswer, id: &Value, text: &str) -> Optio
 
 /// Checks that a response is an error with the problem in its data, and returns the message.
 #[track_caller]
-pub(super) fn check_problem(answer: &HttpAnswer, id: &Value, status: u16, code: &str) -> String {
+pub(super) fn check_problem(answer: &HttpResponse, id: &Value, status: u16, code: &str) -> String {
     let found = answer.json().unwrap_or_else(|_| panic!("{answer:?}"));
     check_error(answer, 200, id, i64::from(status));
     let data = &found["error"]["data"];
@@ -110,7 +110,7 @@ pub(super) fn check_problem(answer: &HttpAnswer, id: &Value, status: u16, code: 
 
 /// Checks that a response is an error, and returns its text.
 #[track_caller]
-pub(super) fn check_error(answer: &HttpAnswer, status: u16, id: &Value, code: i64) -> String {
+pub(super) fn check_error(answer: &HttpResponse, status: u16, id: &Value, code: i64) -> String {
     let found = answer.json().unwrap_or_else(|_| panic!("{answer:?}"));
     assert_eq!(answer.status, status, "{found}");
     assert_eq!(answer.header("content-type"), Some("application/json"));

@@ -11,7 +11,7 @@ use hapax_gateway::{
         jwt::{Algorithm, JwtSettings},
     },
 };
-use hapax_testkit::http::HttpAnswer;
+use hapax_testkit::http::HttpResponse;
 use http::Method;
 use ring::rand::SystemRandom;
 
@@ -157,7 +157,7 @@ async fn upstream() -> Upstream {
     Upstream::start(|_| Reply::Bytes(ok("200 OK", "{}"))).await
 }
 
-async fn send(stage: &Stage, method: Method, lines: Lines<'_>) -> HttpAnswer {
+async fn send(stage: &Stage, method: Method, lines: Lines<'_>) -> HttpResponse {
     let url = format!("{}/orders", stage.url);
     let body = if method == Method::POST {
         Bytes::from_static(b"{}")

@@ -64,7 +64,7 @@ static CODES: [Code; 31] = [
     problem::INTERNAL,
     problem::STATEMENT,
     problem::MISUSE,
-    problem::ANSWER_TOO_LARGE,
+    problem::RESPONSE_TOO_LARGE,
 ];
 
 #[derive(Debug, Deserialize, Serialize)]

@@ -36,7 +36,7 @@ pub(super) fn bound(
         .fold(statement, |statement, param| statement.bind(Bound(*param)))
 }
 
-/// Reads a row of the key table; its answer is as it is kept.
+/// Reads a row of the key table. Its response is not decrypted.
 pub(super) fn record(row: &PgRow) -> Result<KeyRecord, StoreError> {
     let columns = columns(row).map_err(|error| corrupt(format!("idempotency key: {error}")))?;
     columns.record()

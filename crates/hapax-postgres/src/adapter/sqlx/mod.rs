@@ -27,7 +27,7 @@ use sqlx::{Connection as _, PgConnection, Row as _};
 pub use store::SqlxStore;
 pub use transaction::SqlxTx;
 
-use super::{Emission, Origin, Told, WAIT_SECS, acceptance, event_id, headers, retention, stands};
+use super::{Emission, Origin, ClaimRow, WAIT_SECS, acceptance, event_id, headers, retention, stands};
 use crate::{error::sqlx_error, idempotency::parts, query};
 
 /// Sorts an error of a statement of your own as the errors of these functions are sorted: whether
@@ -56,7 +56,7 @@ pub async fn claim(tx: &mut PgConnection, claim: &Claim) -> Result<ClaimOutcome<
         .fetch_one(tx)
         .await
         .map_err(sqlx_error)?;
-    let result = Told {
+    let result = ClaimRow {
         outcome: row.try_get("outcome").map_err(sqlx_error)?,
         status: row.try_get("status").map_err(sqlx_error)?,
         headers: row.try_get("headers").map_err(sqlx_error)?,
@@ -89,7 +89,7 @@ pub async fn complete(
     stored.map(stands).map_err(sqlx_error)
 }
 
-/// Lets the claimed key go without an answer; it is free when the transaction ends.
+/// Releases the claimed key without a response; it is free when the transaction ends.
 ///
 /// # Errors
 /// As [`complete`].

@@ -29,9 +29,9 @@ use super::{
     transaction::{SqlxTx, refused, roll_back, roll_back_after},
 };
 use crate::{
-    claim::Turns,
+    claim::ClaimAttempts,
     error::{own_error, sqlx_error, unavailable},
-    idempotency::{Held, KeyLock, OldRow, evaluate, parts},
+    idempotency::{ClaimedKey, KeyLock, OldRow, evaluate, parts},
     payload_lock::payload_lock,
     postgres::Postgres,
     query,
@@ -145,18 +145,18 @@ impl Keys for SqlxStore {
 
     async fn claim(&self, mut claim: Claim) -> Result<ClaimOutcome<SqlxTx>, StoreError> {
         let draft = Draft::of(&mut claim);
-        let mut turns = Turns::of(&self.postgres);
+        let mut attempts = ClaimAttempts::of(&self.postgres);
         loop {
             match self.try_hold(&claim).await? {
                 Some(ClaimOutcome::Open((tx, row))) => {
-                    let held = Held { claim, row };
+                    let held = ClaimedKey { claim, row };
                     let tx = SqlxTx::new(self, tx, draft, Some(held));
                     return Ok(ClaimOutcome::Open(tx));
                 }
                 Some(ClaimOutcome::Taken(taken)) => return Ok(ClaimOutcome::Taken(taken)),
                 None => {}
             }
-            if !turns.wait(&self.postgres).await {
+            if !attempts.wait(&self.postgres).await {
                 return Ok(ClaimOutcome::Taken(Taken::InProgress));
             }
         }

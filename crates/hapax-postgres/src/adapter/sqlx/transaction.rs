@@ -14,7 +14,7 @@ use hapax::{
     event::{EventId, Headers, NewEvent},
     idempotency::StoredResponse,
     inbox::{Acceptance, Accepted, Message, Processed, ResultError},
-    outbox::{Draft, EventError, Sealed},
+    outbox::{Draft, EventError, BuiltEvent},
     store::{ClaimOutcome, Effect, StoreError, Transaction},
 };
 use sqlx::{
@@ -26,10 +26,10 @@ use tokio_postgres::error::SqlState;
 
 use super::{bound::bound, store::SqlxStore};
 use crate::{
-    commit::{Ending, Said, is_taken},
+    commit::{CommitPipeline, BoundStatement, is_taken},
     commit_recovery::{self, IfAbsent},
     error::{lost, own_error, sqlx_error, unavailable},
-    idempotency::{Held, ResponseColumns, retention},
+    idempotency::{ClaimedKey, ResponseColumns, retention},
     query,
     settings::Settings,
 };
@@ -56,7 +56,7 @@ pub struct SqlxTx {
     inner: PgTransaction<'static>,
     draft: Draft,
     accepted: Accepted,
-    held: Option<Held>,
+    held: Option<ClaimedKey>,
 }
 
 impl SqlxTx {
@@ -64,7 +64,7 @@ impl SqlxTx {
         store: &SqlxStore,
         inner: PgTransaction<'static>,
         draft: Draft,
-        held: Option<Held>,
+        held: Option<ClaimedKey>,
     ) -> Self {
         Self {
             store: store.clone(),
@@ -130,14 +130,14 @@ impl SqlxTx {
     ///
     /// Between the two the key is free for a moment. If another request takes it then, this request
     /// runs again and finds the key taken.
-    async fn drop_effect(self, held: Held, response: &StoredResponse) -> Result<(), StoreError> {
+    async fn drop_effect(self, held: ClaimedKey, response: &StoredResponse) -> Result<(), StoreError> {
         self.accepted.rolled_back();
         let Self { store, inner, .. } = self;
         match store.hold_again(inner, &held.claim).await? {
             Some(ClaimOutcome::Open((inner, row))) => {
                 let tenant = held.claim.scope.tenant.clone();
                 let draft = Draft::new(Some(tenant), Headers::new());
-                let held = Held { row, ..held };
+                let held = ClaimedKey { row, ..held };
                 let tx = Self::new(&store, inner, draft, Some(held));
                 tx.keep(Some(response)).await
             }
@@ -150,7 +150,7 @@ impl Transaction for SqlxTx {
     fn emit(&mut self, event: NewEvent) -> Result<EventId, EventError> {
         let Self { store, draft, .. } = self;
         let postgres = store.postgres();
-        draft.seal(
+        draft.add(
             event,
             postgres.clock(),
             postgres.random(),
@@ -264,9 +264,9 @@ async fn require_open(tx: &mut PgConnection) -> Result<(), StoreError> {
 async fn finish(
     store: &SqlxStore,
     tx: &mut PgConnection,
-    held: Option<&Held>,
+    held: Option<&ClaimedKey>,
     response: Option<&StoredResponse>,
-    (events, processed): (&[Sealed], &[Processed]),
+    (events, processed): (&[BuiltEvent], &[Processed]),
 ) -> Result<(), StoreError> {
     still_open(tx)?;
     let postgres = store.postgres();
@@ -275,9 +275,9 @@ async fn finish(
     });
     let stored = stored.transpose()?;
     let time = postgres.time();
-    let ending = Ending::of(held, None, stored.as_ref(), events, processed, time);
+    let pipeline = CommitPipeline::of(held, None, stored.as_ref(), events, processed, time);
     let settings = postgres.settings();
-    let wrote = write(tx, settings, &ending, stored.is_some());
+    let wrote = write(tx, settings, &pipeline, stored.is_some());
     let wrote = timeout(settings.statement_max, wrote).await;
     wrote.unwrap_or(Err(StoreError::TimedOut))
 }
@@ -299,17 +299,17 @@ fn still_open(tx: &PgConnection) -> Result<(), StoreError> {
 async fn write(
     tx: &mut PgConnection,
     settings: &Settings,
-    ending: &Ending<'_>,
+    pipeline: &CommitPipeline<'_>,
     has_response: bool,
 ) -> Result<(), StoreError> {
-    let said = ending.said();
-    let is_unchecked = |(sql, _): &Said<'_>| *sql == query!("outbox/emit");
-    if said.first().is_none_or(is_unchecked) {
+    let statements = pipeline.statements();
+    let is_unchecked = |(sql, _): &BoundStatement<'_>| *sql == query!("outbox/emit");
+    if statements.first().is_none_or(is_unchecked) {
         // The COMMIT of a transaction in which a statement has failed is a rollback that reports
         // success, and outside of a transaction it does nothing. This fails in both cases.
         require_open(tx).await?;
     }
-    for (number, (sql, params)) in said.into_iter().enumerate() {
+    for (number, (sql, params)) in statements.into_iter().enumerate() {
         let wrote = bound(settings, sql, &params).execute(&mut *tx).await;
         wrote.map_err(|error| own_error(refused(error, has_response && number == 0)))?;
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use hapax::{
     delivery::{Attempt, Park, ParkedState, Settlement},
-    outbox::Sealed,
+    outbox::BuiltEvent,
 };
 
 use super::{Statements, arrivals::Arrivals, text};
@@ -50,8 +50,8 @@ pub(super) struct EffectParams<'a> {
 }
 
 impl<'a> Effects<'a> {
-    pub(super) fn of(settlement: &'a Settlement, reported: &'a [Sealed], now: Moment) -> Self {
-        let reported: Vec<&Sealed> = reported.iter().collect();
+    pub(super) fn of(settlement: &'a Settlement, reported: &'a [BuiltEvent], now: Moment) -> Self {
+        let reported: Vec<&BuiltEvent> = reported.iter().collect();
         let parks = Parks::of(&settlement.park);
         let released: Vec<&str> = settlement.release.iter().map(String::as_str).collect();
         let lowered = released.iter().chain(&parks.blocked).copied().collect();

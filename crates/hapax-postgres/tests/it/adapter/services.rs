@@ -34,7 +34,7 @@ pub(super) enum Service {
 
 /// The outcome of a request.
 #[derive(Debug, PartialEq)]
-pub(super) enum Told {
+pub(super) enum NoteOutcome {
     Ran(StoredResponse),
     Taken(Taken),
 }
@@ -47,11 +47,11 @@ impl Service {
         claim: Claim,
         text: &str,
         response: &StoredResponse,
-    ) -> Result<Told, StoreError> {
+    ) -> Result<NoteOutcome, StoreError> {
         match self {
             Self::Store(store) => {
                 let mut tx = match store.claim(claim).await? {
-                    ClaimOutcome::Taken(taken) => return Ok(Told::Taken(taken)),
+                    ClaimOutcome::Taken(taken) => return Ok(NoteOutcome::Taken(taken)),
                     ClaimOutcome::Open(tx) => tx,
                 };
                 tx.execute(INSERT, &[&text]).await?;
@@ -62,7 +62,7 @@ impl Service {
                 let mut client = connect(url).await;
                 let mut tx = client.transaction().await.unwrap();
                 match adapter::tokio_postgres::claim(&mut tx, &claim).await? {
-                    ClaimOutcome::Taken(taken) => return Ok(Told::Taken(taken)),
+                    ClaimOutcome::Taken(taken) => return Ok(NoteOutcome::Taken(taken)),
                     ClaimOutcome::Open(()) => {}
                 }
                 tx.execute(INSERT, &[&text]).await.unwrap();
@@ -73,7 +73,7 @@ impl Service {
             Self::Sqlx(pool) => {
                 let mut tx = pool.begin().await.unwrap();
                 match adapter::sqlx::claim(&mut tx, &claim).await? {
-                    ClaimOutcome::Taken(taken) => return Ok(Told::Taken(taken)),
+                    ClaimOutcome::Taken(taken) => return Ok(NoteOutcome::Taken(taken)),
                     ClaimOutcome::Open(()) => {}
                 }
                 sqlx::query(INSERT)
@@ -86,7 +86,7 @@ impl Service {
                 tx.commit().await.unwrap();
             }
         }
-        Ok(Told::Ran(response.clone()))
+        Ok(NoteOutcome::Ran(response.clone()))
     }
 
     /// Repeats the request until its response is known.
@@ -94,10 +94,10 @@ impl Service {
         let patience = Patience::within(PATIENCE);
         loop {
             match self.note(claim(key), text, &response(text)).await.unwrap() {
-                Told::Ran(response) | Told::Taken(Taken::Replay { response, .. }) => {
+                NoteOutcome::Ran(response) | NoteOutcome::Taken(Taken::Replay { response, .. }) => {
                     return response;
                 }
-                Told::Taken(_) => patience.pause().await,
+                NoteOutcome::Taken(_) => patience.pause().await,
             }
         }
     }
@@ -196,13 +196,13 @@ impl Service {
 }
 
 /// The three services, and a connection that none of them uses.
-pub(super) struct Town {
+pub(super) struct Deployment {
     pub(super) services: [Service; 3],
     pub(super) plain: Client,
     _database: Arc<Database>,
 }
 
-impl Town {
+impl Deployment {
     pub(super) async fn new() -> Self {
         let database = Arc::new(Database::fresh().await);
         let url = database.url();

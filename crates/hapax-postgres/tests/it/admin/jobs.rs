@@ -7,7 +7,7 @@ use std::sync::{
 
 use hapax::{
     admin::{
-        Actor, AdminError, DeliveryAdmin as _, EventFilter, Job, JobAdmin as _, JobOptions, Ran,
+        Actor, AdminError, DeliveryAdmin as _, EventFilter, Job, JobAdmin as _, JobOptions, JobStep,
     },
     failpoint::Failpoints,
 };
@@ -58,7 +58,7 @@ async fn a_job_whose_connection_is_cut_continues_and_does_nothing_twice() {
     loop {
         scene.hurry().await;
         match worker.run_job().await {
-            Ok(Ran::Nothing) => break,
+            Ok(JobStep::Nothing) => break,
             Ok(_) => batches += 1,
             Err(_) => cuts += 1,
         }
@@ -97,7 +97,7 @@ async fn a_job_that_cannot_be_read_is_given_up_with_its_error() {
     for _ in 0..10 {
         scene.hurry().await;
         let ran = scene.store().run_job().await.unwrap();
-        assert_eq!(ran, Ran::Failed { job: job.id });
+        assert_eq!(ran, JobStep::Failed { job: job.id });
     }
     let found = scene.store().job(&scene.ops, job.id).await.unwrap();
     assert_eq!(found.state, "failed");
@@ -145,7 +145,7 @@ async fn check_bound(discards: bool, arguments: &str) {
             WHERE state = 'dead' AND position = ANY ($1)";
         scene.fixture.plain.execute(later, &[&died]).await.unwrap();
         scene.hurry().await;
-        if store.run_job().await.unwrap() == Ran::Nothing {
+        if store.run_job().await.unwrap() == JobStep::Nothing {
             break;
         }
         scene.emit("order.created", None, 1).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hapax::{
     Timestamp,
-    admin::{Actor, JobAdmin as _, Ran},
+    admin::{Actor, JobAdmin as _, JobStep},
     delivery::{Checkpoint, Frontier, Park, ParkedState, Settlement, Shards},
     event::{Headers, NewEvent},
     key::Tenant,
@@ -98,7 +98,7 @@ impl Scene {
     /// Runs jobs until none is due; returns how many batches that took.
     pub(crate) async fn work(&self) -> usize {
         let mut batches = 0;
-        while self.store().run_job().await.unwrap() != Ran::Nothing {
+        while self.store().run_job().await.unwrap() != JobStep::Nothing {
             batches += 1;
             assert!(batches < 10_000, "a job does not end");
         }

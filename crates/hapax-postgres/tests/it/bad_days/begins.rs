@@ -16,8 +16,8 @@ use hapax_testkit::{
     proxy::{Deed, Moment, Trap},
 };
 
-use super::day::{Day, Way, ask, order};
-use crate::fixture::{INSERT, INSERT_EACH, shot_of};
+use super::day::{Day, RequestKind, ask, order};
+use crate::fixture::{INSERT, INSERT_EACH, plan_of};
 
 /// A node without and with a pooler.
 const POOLED: [bool; 2] = [false, true];
@@ -35,7 +35,7 @@ fn refuse(day: &Day) -> Trap {
 async fn a_request_whose_transaction_is_not_opened_writes_nothing() {
     for pooled in POOLED {
         let day = day(pooled).await;
-        for way in [Way::Handler, Way::Riding, Way::PlannedRequest] {
+        for way in [RequestKind::Handler, RequestKind::Pipelined, RequestKind::PlannedRequest] {
             let key = format!("{way:?}");
             // All statements are prepared, so that they are sent at once.
             ask(&day.node, way, &format!("before {key}")).await;
@@ -60,7 +60,7 @@ async fn a_request_whose_transaction_is_not_opened_writes_nothing() {
 async fn an_optimistic_claim_whose_transaction_is_not_opened_leaves_no_connection_behind() {
     for pooled in POOLED {
         let day = day(pooled).await;
-        ask(&day.node, Way::Optimistic, "before").await;
+        ask(&day.node, RequestKind::Optimistic, "before").await;
         for (key, effect) in [
             ("k", Effect::Keep),
             ("k", Effect::Drop),
@@ -77,7 +77,7 @@ async fn an_optimistic_claim_whose_transaction_is_not_opened_leaves_no_connectio
                 Effect::Drop => assert_matches!(stored, Err(StoreError::Conflict { .. })),
             }
             let next = format!("after {key} {effect:?}");
-            let told = order(&day.node, Way::Handler, &next).await;
+            let told = order(&day.node, RequestKind::Handler, &next).await;
             assert_eq!(told.unwrap(), response(&next), "pooled: {pooled}");
         }
         day.good.idle().await;
@@ -91,7 +91,7 @@ async fn an_optimistic_claim_whose_transaction_is_not_opened_leaves_no_connectio
 async fn a_write_plan_whose_transaction_is_not_opened_is_not_written_in_part() {
     let plan = |key: &str| {
         let insert = Statement::each(INSERT_EACH, [Value::from(key)]);
-        shot_of(key, [insert, Statement::new("SELECT 1 / 0", [])])
+        plan_of(key, [insert, Statement::new("SELECT 1 / 0", [])])
     };
     for pooled in POOLED {
         let day = day(pooled).await;

@@ -16,8 +16,8 @@ use hapax_testkit::{
 };
 use tokio::time::{Instant, timeout};
 
-use super::day::{Day, SHORT, WAYS, Way, ask, order};
-use crate::fixture::{INSERT, PATIENCE, shot};
+use super::day::{Day, SHORT, REQUEST_KINDS, RequestKind, ask, order};
+use crate::fixture::{INSERT, PATIENCE, plan};
 
 /// The statement that stores the response.
 const ANSWER: &str = "INSERT INTO hapax.idempotency_key";
@@ -25,7 +25,7 @@ const ANSWER: &str = "INSERT INTO hapax.idempotency_key";
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_happened_is_acknowledged_though_its_answer_was_lost() {
     let day = Day::new().await;
-    for way in WAYS {
+    for way in REQUEST_KINDS {
         for deed in [Deed::CutAfter, Deed::SwallowAfter] {
             let key = format!("{way:?} {deed:?}");
             let trap = day.proxy.once(Moment::commit(), deed);
@@ -42,13 +42,13 @@ async fn a_commit_that_happened_is_acknowledged_though_its_answer_was_lost() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commit_that_happened_is_acknowledged_though_the_time_of_its_plan_ran_out() {
     let day = Day::with(|settings| settings.statement_max = PATIENCE).await;
-    let mut planned = shot("k");
+    let mut planned = plan("k");
     planned.deadline = Some((Instant::now() + SHORT * 2).into_std());
     let trap = day.proxy.once(Moment::commit(), Deed::SwallowAfter);
     let outcome = timeout(PATIENCE / 2, day.node.execute_plan(planned)).await;
     check_committed(&trap);
     assert_matches!(outcome, Ok(Ok(ClaimOutcome::Open(_))));
-    day.settle(Way::PlannedRequest, "k", Ok(response("k")))
+    day.settle(RequestKind::PlannedRequest, "k", Ok(response("k")))
         .await;
 }
 
@@ -56,7 +56,7 @@ async fn a_commit_that_happened_is_acknowledged_though_the_time_of_its_plan_ran_
 #[tokio::test(flavor = "multi_thread")]
 async fn the_statement_that_opens_a_plans_transaction_is_not_cancelled() {
     let day = Day::new().await;
-    let mut planned = shot("k");
+    let mut planned = plan("k");
     planned.deadline = Some((Instant::now() + SHORT / 2).into_std());
     let cancelled = day.proxy.once(Moment::cancel(), Deed::HoldBefore);
     let begun = Moment::containing("SET LOCAL lock_timeout");
@@ -65,7 +65,7 @@ async fn the_statement_that_opens_a_plans_transaction_is_not_cancelled() {
     assert_eq!((trap.count(), cancelled.count()), (1, 0));
     assert_matches!(outcome, Ok(ClaimOutcome::Open(_)));
     day.proxy.heal().await;
-    day.settle(Way::PlannedRequest, "k", Ok(response("k")))
+    day.settle(RequestKind::PlannedRequest, "k", Ok(response("k")))
         .await;
 }
 
@@ -73,16 +73,16 @@ async fn the_statement_that_opens_a_plans_transaction_is_not_cancelled() {
 async fn a_commit_that_did_not_happen_may_run_again_at_once() {
     let day = Day::new().await;
     let trap = day.proxy.once(Moment::commit(), Deed::CutBefore);
-    let outcome = order(&day.node, Way::Handler, "h").await;
+    let outcome = order(&day.node, RequestKind::Handler, "h").await;
     assert_matches!(outcome, Err(StoreError::Conflict { .. }));
     assert_eq!(trap.count(), 1);
-    day.settle(Way::Handler, "h", outcome).await;
+    day.settle(RequestKind::Handler, "h", outcome).await;
     // The store itself runs a single-shot request again.
     let trap = day.proxy.once(Moment::commit(), Deed::CutBefore);
-    let outcome = order(&day.node, Way::PlannedRequest, "s").await;
+    let outcome = order(&day.node, RequestKind::PlannedRequest, "s").await;
     assert_eq!(outcome.as_ref().unwrap(), &response("s"));
     assert_eq!(trap.count(), 1);
-    day.settle(Way::PlannedRequest, "s", outcome).await;
+    day.settle(RequestKind::PlannedRequest, "s", outcome).await;
 }
 
 /// The lost transaction has not locked its key, so nothing shows whether it still runs.
@@ -90,18 +90,18 @@ async fn a_commit_that_did_not_happen_may_run_again_at_once() {
 async fn an_optimistic_commit_that_did_not_happen_yet_stays_unknown() {
     let day = Day::new().await;
     let trap = day.proxy.once(Moment::commit(), Deed::CutBefore);
-    let outcome = order(&day.node, Way::Optimistic, "cut").await;
+    let outcome = order(&day.node, RequestKind::Optimistic, "cut").await;
     assert_matches!(outcome, Err(StoreError::Unavailable { .. }));
     assert_eq!(trap.count(), 1);
-    day.settle(Way::Optimistic, "cut", outcome).await;
+    day.settle(RequestKind::Optimistic, "cut", outcome).await;
     for retried_first in [true, false] {
         let key = format!("late, retried first: {retried_first}");
         let held = day.proxy.once(Moment::containing(ANSWER), Deed::HoldBefore);
         // The node stops waiting for the result, and looks the key up.
-        let outcome = order(&day.node, Way::Optimistic, &key).await;
+        let outcome = order(&day.node, RequestKind::Optimistic, &key).await;
         assert_matches!(outcome, Err(StoreError::Unavailable { .. }), "{key}");
         assert_eq!((held.count(), day.effects(&key).await), (1, (0, 0, 0)));
-        let retry = async || ask(&day.good.store, Way::Optimistic, &key).await;
+        let retry = async || ask(&day.good.store, RequestKind::Optimistic, &key).await;
         if retried_first {
             assert_eq!(retry().await, response(&key));
         }
@@ -110,14 +110,14 @@ async fn an_optimistic_commit_that_did_not_happen_yet_stays_unknown() {
         day.good.idle().await;
         assert_eq!(day.effects(&key).await, (1, 1, 1), "{key}");
         assert_eq!(retry().await, response(&key));
-        day.settle(Way::Optimistic, &key, Ok(response(&key))).await;
+        day.settle(RequestKind::Optimistic, &key, Ok(response(&key))).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_answer_stays_unknown_while_nobody_can_be_asked() {
     let day = Day::new().await;
-    for way in WAYS {
+    for way in REQUEST_KINDS {
         for deed in [Deed::HoldBefore, Deed::HoldAfter] {
             let key = format!("{way:?} {deed:?}");
             let trap = day.proxy.once(Moment::commit(), deed);
@@ -139,7 +139,7 @@ async fn a_lost_answer_stays_unknown_while_nobody_can_be_asked() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_answer_stays_unknown_while_the_key_cannot_be_read() {
     let day = Day::new().await;
-    for way in [Way::Handler, Way::PlannedRequest] {
+    for way in [RequestKind::Handler, RequestKind::PlannedRequest] {
         let key = format!("{way:?}");
         let trap = day.proxy.once(Moment::commit(), Deed::HoldAfter);
         let node = day.node.clone();
@@ -247,7 +247,7 @@ async fn another_request_that_takes_the_key_of_a_lost_commit_is_believed() {
     day.proxy.refuse(true).await;
     day.proxy.reset();
     day.good.idle().await;
-    assert_eq!(ask(&day.good.store, Way::Handler, "k").await, response("k"));
+    assert_eq!(ask(&day.good.store, RequestKind::Handler, "k").await, response("k"));
     day.proxy.heal().await;
     let outcome = completing.await.unwrap();
     let fits = matches!(
@@ -256,7 +256,7 @@ async fn another_request_that_takes_the_key_of_a_lost_commit_is_believed() {
     );
     assert!(fits, "{outcome:?}");
     assert_eq!(day.effects("k").await, (1, 1, 1));
-    day.settle(Way::Handler, "k", Ok(response("k"))).await;
+    day.settle(RequestKind::Handler, "k", Ok(response("k"))).await;
 }
 
 impl Day {
@@ -287,7 +287,7 @@ async fn group(
 ) -> (Vec<Result<ClaimOutcome<Duration>, StoreError>>, Vec<Trap>) {
     let fire = |key: String| {
         let node = day.node.clone();
-        tokio::spawn(async move { node.execute_plan(shot(&key)).await })
+        tokio::spawn(async move { node.execute_plan(plan(&key)).await })
     };
     let held = day.proxy.once(Moment::commit(), Deed::HoldAfter);
     let first = fire("first".to_owned());
@@ -311,7 +311,7 @@ async fn check_members(day: &Day, told: Vec<Result<ClaimOutcome<Duration>, Store
     for (number, told) in told.into_iter().enumerate() {
         let key = format!("k{number}");
         assert_matches!(told, Ok(ClaimOutcome::Open(_)), "{key}");
-        day.settle(Way::PlannedRequest, &key, Ok(response(&key)))
+        day.settle(RequestKind::PlannedRequest, &key, Ok(response(&key)))
             .await;
     }
     let commits = "SELECT count(DISTINCT xmin::text) FROM note WHERE text <> 'first'";

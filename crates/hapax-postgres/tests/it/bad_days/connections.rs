@@ -15,7 +15,7 @@ use hapax_testkit::{
     wait::eventually,
 };
 
-use super::day::{Day, SHORT, WAYS, Way, order};
+use super::day::{Day, SHORT, REQUEST_KINDS, RequestKind, order};
 use crate::fixture::{INSERT, PATIENCE};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -30,7 +30,7 @@ async fn a_node_without_a_free_connection_is_unavailable_and_recovers() {
                 .unwrap(),
         );
     }
-    for way in WAYS {
+    for way in REQUEST_KINDS {
         let start = Instant::now();
         let outcome = order(&day.node, way, "k").await;
         assert_matches!(outcome, Err(StoreError::Unavailable { .. }));
@@ -43,14 +43,14 @@ async fn a_node_without_a_free_connection_is_unavailable_and_recovers() {
     assert_eq!(day.effects("k").await, (0, 0, 0));
     drop(open);
     assert_eq!(
-        order(&day.node, Way::Handler, "k").await.unwrap(),
+        order(&day.node, RequestKind::Handler, "k").await.unwrap(),
         response("k")
     );
     assert_eq!(
-        order(&day.node, Way::PlannedRequest, "l").await.unwrap(),
+        order(&day.node, RequestKind::PlannedRequest, "l").await.unwrap(),
         response("l")
     );
-    day.settle(Way::Handler, "k", Ok(response("k"))).await;
+    day.settle(RequestKind::Handler, "k", Ok(response("k"))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,7 +67,7 @@ async fn a_backend_that_is_terminated_between_two_statements_leaves_nothing() {
         let outcome = tx.complete(&response(&key), effect).await;
         let outcome = outcome.map(|_| response(&key));
         assert!(outcome.is_err(), "{effect:?}");
-        day.settle(Way::Handler, &key, outcome).await;
+        day.settle(RequestKind::Handler, &key, outcome).await;
     }
 }
 
@@ -88,7 +88,7 @@ async fn a_backend_that_is_terminated_in_a_statement_leaves_nothing() {
     day.good.idle().await;
     assert_eq!(day.effects("k").await, (0, 0, 0));
     assert_eq!(
-        order(&day.node, Way::Handler, "k").await.unwrap(),
+        order(&day.node, RequestKind::Handler, "k").await.unwrap(),
         response("k")
     );
 }
@@ -96,7 +96,7 @@ async fn a_backend_that_is_terminated_in_a_statement_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_connections_that_were_terminated_are_replaced_unnoticed() {
     let day = Day::new().await;
-    for way in WAYS {
+    for way in REQUEST_KINDS {
         order(&day.node, way, "warm").await.unwrap();
         assert!(terminate(&day).await > 0);
         day.good.idle().await;
@@ -121,7 +121,7 @@ async fn a_statement_past_its_time_is_rolled_back_and_says_so() {
     let kept = tx.complete(&response("k"), Effect::Keep).await;
     let outcome = kept.map(|_| response("k"));
     assert!(outcome.is_err());
-    day.settle(Way::Handler, "k", outcome).await;
+    day.settle(RequestKind::Handler, "k", outcome).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -135,12 +135,12 @@ async fn a_transaction_that_idles_past_its_time_is_rolled_back_and_lets_its_key_
     // The server terminates the transaction.
     day.good.idle().await;
     assert_eq!(
-        order(&day.good.store, Way::Handler, "k").await.unwrap(),
+        order(&day.good.store, RequestKind::Handler, "k").await.unwrap(),
         response("k")
     );
     let outcome = tx.complete(&response("other"), Effect::Keep).await;
     assert!(outcome.is_err(), "{outcome:?}");
-    day.settle(Way::Handler, "k", Ok(response("k"))).await;
+    day.settle(RequestKind::Handler, "k", Ok(response("k"))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,7 +15,7 @@ use hapax_testkit::{
     wait::Patience,
 };
 
-use crate::fixture::{Fixture, INSERT, PATIENCE, settings, shot};
+use crate::fixture::{Fixture, INSERT, PATIENCE, settings, plan};
 
 /// The timeouts of a node in these tests. Successful work must fit into them too, on a machine that
 /// runs other tests.
@@ -31,11 +31,11 @@ pub(crate) struct Day {
 
 /// How a request is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum RequestKind {
     /// A claim, a statement, an event, and the response.
     Handler,
     /// The same, with the claim pipelined with the first statement.
-    Riding,
+    Pipelined,
     /// The same, with an optimistic claim. A run that commits nothing is followed by a regular claim.
     Optimistic,
     /// A write plan, sent at once.
@@ -43,11 +43,11 @@ pub(crate) enum Way {
 }
 
 /// All of them.
-pub(crate) const WAYS: [Way; 4] = [
-    Way::Handler,
-    Way::Riding,
-    Way::Optimistic,
-    Way::PlannedRequest,
+pub(crate) const REQUEST_KINDS: [RequestKind; 4] = [
+    RequestKind::Handler,
+    RequestKind::Pipelined,
+    RequestKind::Optimistic,
+    RequestKind::PlannedRequest,
 ];
 
 impl Day {
@@ -71,7 +71,7 @@ impl Day {
     /// request returns its response.
     pub(crate) async fn settle(
         &self,
-        way: Way,
+        way: RequestKind,
         key: &str,
         told: Result<StoredResponse, StoreError>,
     ) {
@@ -118,23 +118,23 @@ pub(crate) fn hasty(url: &str) -> Settings {
 /// Sends an order once; if its key has a stored response, that is replayed.
 pub(crate) async fn order(
     node: &Postgres,
-    way: Way,
+    way: RequestKind,
     key: &str,
 ) -> Result<StoredResponse, StoreError> {
     let known = match way {
-        Way::Handler => match node.claim(claim(key)).await? {
+        RequestKind::Handler => match node.claim(claim(key)).await? {
             ClaimOutcome::Open(tx) => return handle(tx, key).await,
             ClaimOutcome::Taken(known) => known,
         },
-        Way::Riding => match node
+        RequestKind::Pipelined => match node
             .claim_pipelined(claim(key), OnClaimed::nothing())
             .await?
         {
             ClaimOutcome::Open(tx) => return handle(tx, key).await,
             ClaimOutcome::Taken(known) => known,
         },
-        Way::Optimistic => return optimistic(node, key).await,
-        Way::PlannedRequest => match node.execute_plan(shot(key)).await? {
+        RequestKind::Optimistic => return optimistic(node, key).await,
+        RequestKind::PlannedRequest => match node.execute_plan(plan(key)).await? {
             ClaimOutcome::Open(_) => return Ok(response(key)),
             ClaimOutcome::Taken(known) => known,
         },
@@ -185,7 +185,7 @@ pub(crate) async fn handle(mut tx: Tx, key: &str) -> Result<StoredResponse, Stor
 }
 
 /// Sends an order until it gets a response, as a client does that retries.
-pub(crate) async fn ask(node: &Postgres, way: Way, key: &str) -> StoredResponse {
+pub(crate) async fn ask(node: &Postgres, way: RequestKind, key: &str) -> StoredResponse {
     let patience = Patience::within(PATIENCE);
     loop {
         match order(node, way, key).await {

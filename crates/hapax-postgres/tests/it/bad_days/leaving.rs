@@ -16,8 +16,8 @@ use hapax_testkit::{
 };
 use tokio::time::timeout;
 
-use super::day::{Day, SHORT, Way, ask, order};
-use crate::fixture::{INSERT, PATIENCE, shot};
+use super::day::{Day, SHORT, RequestKind, ask, order};
+use crate::fixture::{INSERT, PATIENCE, plan};
 
 /// A request is dropped at its n-th poll, for every n until it completes.
 #[tokio::test(flavor = "multi_thread")]
@@ -36,7 +36,7 @@ async fn a_request_that_is_given_up_at_any_point_leaves_no_lock_and_no_transacti
             tx.complete(&response(&key), Effect::Keep).await.unwrap();
         };
         let has_ended = give_up_after(polls, Box::pin(request)).await;
-        check_left(&day, Way::Handler, &key).await;
+        check_left(&day, RequestKind::Handler, &key).await;
         ended += usize::from(has_ended);
         if ended == 2 {
             assert!(polls > 3, "the request was dropped at only {polls} points");
@@ -52,9 +52,9 @@ async fn an_optimistic_claim_that_is_given_up_at_any_point_is_whole_or_nothing()
     for polls in 1.. {
         let key = format!("k{polls}");
         let node = day.node.clone();
-        let request = async { drop(order(&node, Way::Optimistic, &key).await.unwrap()) };
+        let request = async { drop(order(&node, RequestKind::Optimistic, &key).await.unwrap()) };
         let has_ended = give_up_after(polls, Box::pin(request)).await;
-        check_left(&day, Way::Optimistic, &key).await;
+        check_left(&day, RequestKind::Optimistic, &key).await;
         ended += usize::from(has_ended);
         if ended == 2 {
             return;
@@ -79,13 +79,13 @@ async fn a_node_that_dies_beside_its_last_optimistic_pipeline_leaves_all_or_noth
         (Moment::commit(), Deed::HoldAfter, (1, 1, 1)),
     ] {
         let key = format!("{deed:?} {effects:?}");
-        order(&day.node, Way::Optimistic, &format!("{key} before"))
+        order(&day.node, RequestKind::Optimistic, &format!("{key} before"))
             .await
             .unwrap();
         let trap = day.proxy.once(moment, deed);
         let (node, asked) = (day.node.clone(), key.clone());
         let dying = tokio::spawn(async move {
-            drop(order(&node, Way::Optimistic, &asked).await);
+            drop(order(&node, RequestKind::Optimistic, &asked).await);
         });
         trap.sprung().await;
         dying.abort();
@@ -94,7 +94,7 @@ async fn a_node_that_dies_beside_its_last_optimistic_pipeline_leaves_all_or_noth
         day.good.idle().await;
         assert_eq!(day.effects(&key).await, effects, "{key}");
         // Its client sends the request again, to another node.
-        for way in [Way::Optimistic, Way::Handler] {
+        for way in [RequestKind::Optimistic, RequestKind::Handler] {
             assert_eq!(ask(&day.good.store, way, &key).await, response(&key));
         }
         assert_eq!(day.effects(&key).await, (1, 1, 1), "{key}");
@@ -109,9 +109,9 @@ async fn a_single_shot_that_is_given_up_at_any_point_is_whole_or_nothing() {
         for round in 0..5 {
             let key = format!("k{polls} {round}");
             let node = day.node.clone();
-            let request = async { drop(node.execute_plan(shot(&key)).await.unwrap()) };
+            let request = async { drop(node.execute_plan(plan(&key)).await.unwrap()) };
             give_up_after(polls, Box::pin(request)).await;
-            check_left(&day, Way::PlannedRequest, &key).await;
+            check_left(&day, RequestKind::PlannedRequest, &key).await;
         }
     }
 }
@@ -123,9 +123,9 @@ async fn the_statement_that_opens_the_transaction_of_a_request_that_is_given_up_
     let cancelled = day.proxy.once(Moment::cancel(), Deed::HoldBefore);
     for way in [
         None,
-        Some(Way::Handler),
-        Some(Way::Riding),
-        Some(Way::Optimistic),
+        Some(RequestKind::Handler),
+        Some(RequestKind::Pipelined),
+        Some(RequestKind::Optimistic),
     ] {
         let trap = day.proxy.once(Moment::containing("BEGIN"), Deed::HoldAfter);
         let node = day.node.clone();
@@ -216,7 +216,7 @@ async fn a_rollback_that_is_given_up_is_a_rollback() {
 
 /// Requires that no transaction is open, that the request is applied completely or not at all, and
 /// that a retry gets its response.
-async fn check_left(day: &Day, way: Way, key: &str) {
+async fn check_left(day: &Day, way: RequestKind, key: &str) {
     day.good.idle().await;
     let left = day.effects(key).await;
     assert!([(0, 0, 0), (1, 1, 1)].contains(&left), "{key}: {left:?}");

@@ -10,7 +10,7 @@ use hapax_testkit::{
     proxy::{Deed, Direction, Fault, Moment, Proxy},
 };
 
-use super::day::{Day, SHORT, WAYS, Way, hasty, order};
+use super::day::{Day, SHORT, REQUEST_KINDS, RequestKind, hasty, order};
 
 /// The statements of a request, by a part of their text.
 const CLAIM: &str = "AS locked";
@@ -37,21 +37,21 @@ async fn a_connection_that_breaks_or_goes_silent_at_any_step_costs_a_retry_at_mo
         Some(EVENTS),
         None,
     ];
-    check_steps(&day, Way::Handler, &moments).await;
+    check_steps(&day, RequestKind::Handler, &moments).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_riding_claim_that_breaks_or_goes_silent_at_any_step_costs_a_retry_at_most() {
     let day = Day::new().await;
     let moments = [Some(CLAIM), Some(FIND), Some(HANDLER), Some(ANSWER), None];
-    check_steps(&day, Way::Riding, &moments).await;
+    check_steps(&day, RequestKind::Pipelined, &moments).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_optimistic_claim_that_breaks_or_goes_silent_at_any_step_costs_a_retry_at_most() {
     let day = Day::new().await;
     let moments = [Some("BEGIN"), Some(HANDLER), Some(ANSWER), None];
-    check_steps(&day, Way::Optimistic, &moments).await;
+    check_steps(&day, RequestKind::Optimistic, &moments).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -59,13 +59,13 @@ async fn a_single_shot_that_breaks_or_goes_silent_at_any_step_costs_a_retry_at_m
     let day = Day::new().await;
     check_steps(
         &day,
-        Way::PlannedRequest,
+        RequestKind::PlannedRequest,
         &[Some(ANSWER), Some(HANDLER), Some(EVENTS), None],
     )
     .await;
 }
 
-async fn check_steps(day: &Day, way: Way, moments: &[Option<&str>]) {
+async fn check_steps(day: &Day, way: RequestKind, moments: &[Option<&str>]) {
     for (number, moment) in moments.iter().enumerate() {
         for deed in DEEDS {
             let key = format!("{number} {deed:?}");
@@ -99,7 +99,7 @@ async fn check_steps(day: &Day, way: Way, moments: &[Option<&str>]) {
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_on_connections_that_were_reset_are_refused_once_at_most_each() {
     let day = Day::new().await;
-    for way in WAYS {
+    for way in REQUEST_KINDS {
         order(&day.node, way, "warm").await.unwrap();
         day.proxy.reset();
         let key = format!("{way:?}");
@@ -112,7 +112,7 @@ async fn requests_on_connections_that_were_reset_are_refused_once_at_most_each()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_refuses_connections_is_unavailable_until_it_takes_them() {
     let day = Day::new().await;
-    for way in WAYS {
+    for way in REQUEST_KINDS {
         day.proxy.refuse(true).await;
         day.proxy.reset();
         let key = format!("{way:?}");
@@ -128,7 +128,7 @@ async fn a_database_that_refuses_connections_is_unavailable_until_it_takes_them(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_goes_silent_is_unavailable_within_the_bounds() {
     let day = Day::new().await;
-    for way in WAYS {
+    for way in REQUEST_KINDS {
         day.proxy.black_hole();
         let key = format!("{way:?}");
         let start = Instant::now();

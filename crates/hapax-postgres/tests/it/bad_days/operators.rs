@@ -13,7 +13,7 @@ use hapax_testkit::{
     wait::eventually,
 };
 
-use super::day::{Way, ask};
+use super::day::{RequestKind, ask};
 use crate::fixture::{Fixture, INSERT, PATIENCE, clock};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -24,7 +24,7 @@ async fn a_key_that_is_deleted_while_a_duplicate_waits_runs_once_more_at_most() 
         let mut tx = fixture.claim(claim(&key)).await;
         let store = fixture.store.clone();
         let (asked, body) = (key.clone(), key.clone());
-        let waiting = tokio::spawn(async move { ask(&store, Way::Handler, &asked).await });
+        let waiting = tokio::spawn(async move { ask(&store, RequestKind::Handler, &asked).await });
         let statements = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
             AND application_name = 'hapax'";
         // The duplicate has sent its claim on another connection.
@@ -46,7 +46,7 @@ async fn a_key_that_is_deleted_while_a_duplicate_waits_runs_once_more_at_most() 
             .count();
         assert!(notes == 1 || is_deleted && notes == 2, "{notes}");
         assert_eq!(
-            ask(&fixture.store, Way::Handler, &key).await,
+            ask(&fixture.store, RequestKind::Handler, &key).await,
             response(&key)
         );
         assert_eq!(
@@ -66,7 +66,7 @@ async fn a_key_that_is_deleted_under_its_running_request_is_written_all_the_same
     assert!(!fixture.store.forget(&claim("k").scope).await.unwrap());
     tx.execute(INSERT, &[&"k"]).await.unwrap();
     tx.complete(&response("k"), Effect::Keep).await.unwrap();
-    assert_eq!(ask(&fixture.store, Way::Handler, "k").await, response("k"));
+    assert_eq!(ask(&fixture.store, RequestKind::Handler, "k").await, response("k"));
     assert_eq!(fixture.notes().await, ["k"]);
 }
 
@@ -84,7 +84,7 @@ async fn nodes_whose_clocks_are_hours_off_judge_keys_alike() {
     nodes.push(right);
     for (number, writer) in nodes.iter().enumerate() {
         let key = format!("k{number}");
-        assert_eq!(ask(&writer.store, Way::Handler, &key).await, response(&key));
+        assert_eq!(ask(&writer.store, RequestKind::Handler, &key).await, response(&key));
         for reader in &nodes {
             let ClaimOutcome::Taken(known) = reader.store.claim(claim(&key)).await.unwrap() else {
                 panic!("{key} is not stored");

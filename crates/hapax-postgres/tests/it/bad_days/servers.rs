@@ -18,7 +18,7 @@ use hapax_testkit::{
     wait::eventually,
 };
 
-use super::day::{WAYS, Way, ask, hasty, order};
+use super::day::{REQUEST_KINDS, RequestKind, ask, hasty, order};
 use crate::fixture::{INSERT, PATIENCE, ROWS, settings};
 
 /// A node that reaches a server through a proxy, with a table for notes.
@@ -47,7 +47,7 @@ async fn a_server_that_dies_under_load_loses_nothing_acknowledged_and_doubles_no
         .map(|client| {
             let (node, is_over) = (node.clone(), Arc::clone(&is_over));
             let (acknowledged, failed) = (Arc::clone(&acknowledged), Arc::clone(&failed));
-            let way = WAYS[client % WAYS.len()];
+            let way = REQUEST_KINDS[client % REQUEST_KINDS.len()];
             tokio::spawn(async move {
                 let mut keys = Vec::new();
                 while !is_over.load(Ordering::SeqCst) {
@@ -104,7 +104,7 @@ async fn a_standby_is_refused_by_name_and_a_node_led_to_one_is_unavailable_until
     let cluster = Cluster::start().await;
     let proxy = Proxy::to_postgres(cluster.address());
     let node = node(&proxy, &cluster).await;
-    order(&node, Way::Handler, "before").await.unwrap();
+    order(&node, RequestKind::Handler, "before").await.unwrap();
     let standby = cluster.standby().await;
 
     let opened = Postgres::open(settings(&standby.url())).await;
@@ -112,7 +112,7 @@ async fn a_standby_is_refused_by_name_and_a_node_led_to_one_is_unavailable_until
 
     proxy.lead_to(standby.address());
     proxy.reset();
-    for way in WAYS {
+    for way in REQUEST_KINDS {
         for _ in 0..3 {
             let outcome = order(&node, way, "k").await;
             assert_matches!(outcome, Err(StoreError::Unavailable { .. }), "{way:?}");
@@ -129,8 +129,8 @@ async fn a_standby_is_refused_by_name_and_a_node_led_to_one_is_unavailable_until
 
     // The address leads to the primary again; no test code resets the connections to the standby.
     proxy.lead_to(cluster.address());
-    assert_eq!(ask(&node, Way::Handler, "k").await, response("k"));
-    assert_eq!(ask(&node, Way::PlannedRequest, "l").await, response("l"));
+    assert_eq!(ask(&node, RequestKind::Handler, "k").await, response("k"));
+    assert_eq!(ask(&node, RequestKind::PlannedRequest, "l").await, response("l"));
     let rows = connect(&cluster.url()).await;
     let row = rows
         .query_one("SELECT count(*) FROM note WHERE text IN ('k', 'l')", &[])
@@ -144,7 +144,7 @@ async fn a_standby_that_takes_over_replays_what_it_has() {
     let proxy = Proxy::to_postgres(cluster.address());
     let node = node(&proxy, &cluster).await;
     let standby = cluster.standby().await;
-    order(&node, Way::Handler, "k").await.unwrap();
+    order(&node, RequestKind::Handler, "k").await.unwrap();
     let there = standby.client().await;
     eventually(PATIENCE, async || {
         let row = there
@@ -155,12 +155,12 @@ async fn a_standby_that_takes_over_replays_what_it_has() {
     })
     .await;
     drop(cluster);
-    let outcome = order(&node, Way::Handler, "l").await;
+    let outcome = order(&node, RequestKind::Handler, "l").await;
     assert_matches!(outcome, Err(StoreError::Unavailable { .. }));
     standby.promote().await;
     proxy.lead_to(standby.address());
-    assert_eq!(ask(&node, Way::Handler, "k").await, response("k"));
-    assert_eq!(ask(&node, Way::PlannedRequest, "l").await, response("l"));
+    assert_eq!(ask(&node, RequestKind::Handler, "k").await, response("k"));
+    assert_eq!(ask(&node, RequestKind::PlannedRequest, "l").await, response("l"));
     let row = there
         .query_one("SELECT count(*) FROM note", &[])
         .await

@@ -19,7 +19,7 @@ use hapax_testkit::{
 };
 use tokio::sync::Semaphore;
 
-use super::day::{Day, Way, ask};
+use super::day::{Day, RequestKind, ask};
 use crate::fixture::{PATIENCE, clock};
 
 /// Rejects the first offer, as soon as it is allowed to, and accepts all others.
@@ -71,7 +71,7 @@ async fn what_an_operator_does_with_a_dead_letter_stands_though_its_settlement_c
         let settings = Settings::new(clock(), seeded_random(2));
         let destinations = vec![Destination::new("far", sink)];
         let relay = Relay::spawn(&day.node, destinations, &settings, &day.node.notifier());
-        ask(store, Way::PlannedRequest, "a").await;
+        ask(store, RequestKind::PlannedRequest, "a").await;
         eventually(PATIENCE, async || far.offered() == 1).await;
 
         let trap = day.proxy.once(Moment::commit(), Deed::HoldAfter);
@@ -89,7 +89,7 @@ async fn what_an_operator_does_with_a_dead_letter_stands_though_its_settlement_c
         assert!(is_done.unwrap());
         day.proxy.heal().await;
 
-        ask(store, Way::PlannedRequest, "b").await;
+        ask(store, RequestKind::PlannedRequest, "b").await;
         let offers = 2 + usize::from(is_replayed);
         eventually(PATIENCE, async || far.offered() == offers).await;
         relay.drain().await;

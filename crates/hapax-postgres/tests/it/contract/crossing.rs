@@ -18,7 +18,7 @@ use hapax_testkit::{
 };
 use tokio_postgres::types::ToSql;
 
-use super::{SCOPE, Told, claim, claim_with, complete, open};
+use super::{SCOPE, ClaimRow, claim, claim_with, complete, open};
 use crate::fixture::{Fixture, INSERT, PATIENCE};
 
 /// A response with everything that a response may contain: repeated and empty headers, and a body
@@ -143,10 +143,10 @@ async fn the_store_and_sql_shut_each_other_out() {
     let tx = fixture.claim(rust_claim("k")).await;
     assert_eq!(
         claim(&fixture.plain, "k").await.unwrap(),
-        Told::of("in_progress")
+        ClaimRow::of("in_progress")
     );
     let other = claim_with(&fixture.plain, "k", fingerprint(2), ", wait => '0'").await;
-    assert_eq!(other.unwrap(), Told::of("mismatch"));
+    assert_eq!(other.unwrap(), ClaimRow::of("mismatch"));
     tx.rollback().await;
     let mut client = fixture.database.client().await;
     let tx = open(&mut client, "k").await;

@@ -11,7 +11,7 @@ use hapax_testkit::{events::fingerprint, wait::eventually};
 use tokio_postgres::GenericClient;
 
 use super::{
-    COUNT_KEYS, SCOPE, Told, claim, claim_with, complete, open, refused, state, store_answer,
+    COUNT_KEYS, SCOPE, ClaimRow, claim, claim_with, complete, open, refused, state, store_answer,
 };
 use crate::fixture::{Fixture, INSERT, PATIENCE};
 
@@ -36,15 +36,15 @@ async fn an_answer_is_stored_with_its_effect_and_replayed() {
     let stands = complete(&tx, "k", "{}").await.unwrap();
     assert!((stands - RETENTION.as_secs_f64()).abs() < 0.001, "{stands}");
     tx.commit().await.unwrap();
-    let replay = Told {
+    let replay = ClaimRow {
         status: Some(201),
         headers: Some(r#"[["content-type", "application/json"]]"#.to_owned()),
         body: Some(b"{}".to_vec()),
-        ..Told::of("replay")
+        ..ClaimRow::of("replay")
     };
     assert_eq!(claim(&fixture.plain, "k").await.unwrap(), replay);
     let other = claim_with(&fixture.plain, "k", fingerprint(2), "").await;
-    assert_eq!(other.unwrap(), Told::of("mismatch"));
+    assert_eq!(other.unwrap(), ClaimRow::of("mismatch"));
     assert_eq!(fixture.notes().await, ["effect"]);
 }
 
@@ -59,22 +59,22 @@ async fn a_key_that_another_transaction_claimed_is_in_progress_until_that_ends()
         fingerprint(1),
         ", wait => '50 milliseconds'",
     );
-    assert_eq!(busy.await.unwrap(), Told::of("in_progress"));
+    assert_eq!(busy.await.unwrap(), ClaimRow::of("in_progress"));
     // Another payload is a mismatch already, however long the claim would wait.
     let long = ", wait => '30 seconds'";
     let other = claim_with(&fixture.plain, "k", fingerprint(2), long).await;
-    assert_eq!(other.unwrap(), Told::of("mismatch"));
+    assert_eq!(other.unwrap(), ClaimRow::of("mismatch"));
     // A snapshot that is too old to see every response proves nothing.
     let old = fixture.database.client().await;
     old.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
         .await
         .unwrap();
     let other = claim_with(&old, "k", fingerprint(2), ", wait => '0'").await;
-    assert_eq!(other.unwrap(), Told::of("in_progress"));
+    assert_eq!(other.unwrap(), ClaimRow::of("in_progress"));
     assert_eq!(locks(&old).await, 0);
     old.batch_execute("ROLLBACK").await.unwrap();
     tx.rollback().await.unwrap();
-    assert_eq!(claim(&fixture.plain, "k").await.unwrap(), Told::of("open"));
+    assert_eq!(claim(&fixture.plain, "k").await.unwrap(), ClaimRow::of("open"));
 }
 
 #[tokio::test]
@@ -165,7 +165,7 @@ async fn nothing_is_left_of_a_session_that_was_cut_off_between_claim_and_commit(
             .unwrap();
         drop(tx);
         client = fixture.database.client().await;
-        assert_eq!(claim(&fixture.plain, "k").await.unwrap(), Told::of("open"));
+        assert_eq!(claim(&fixture.plain, "k").await.unwrap(), ClaimRow::of("open"));
     }
     assert_eq!(fixture.count(COUNT_KEYS).await, 0);
     assert_eq!(fixture.count(super::COUNT_EVENTS).await, 0);
@@ -178,9 +178,9 @@ async fn a_savepoint_that_is_rolled_back_takes_the_claim_that_was_made_in_it_alo
     let mut client = fixture.database.client().await;
     let mut tx = client.transaction().await.unwrap();
     let savepoint = tx.savepoint("effect").await.unwrap();
-    assert_eq!(claim(&savepoint, "k").await.unwrap(), Told::of("open"));
+    assert_eq!(claim(&savepoint, "k").await.unwrap(), ClaimRow::of("open"));
     savepoint.rollback().await.unwrap();
-    assert_eq!(claim(&fixture.plain, "k").await.unwrap(), Told::of("open"));
+    assert_eq!(claim(&fixture.plain, "k").await.unwrap(), ClaimRow::of("open"));
     assert_eq!(state(complete(&tx, "k", "{}").await), "HX002");
 }
 
@@ -218,11 +218,11 @@ async fn a_released_key_is_free_when_its_transaction_ends_and_not_before() {
     release(&tx, "k").await.unwrap();
     assert_eq!(
         claim(&fixture.plain, "k").await.unwrap(),
-        Told::of("in_progress")
+        ClaimRow::of("in_progress")
     );
     assert_eq!(state(complete(&tx, "k", "{}").await), "HX002");
     tx.rollback().await.unwrap();
-    assert_eq!(claim(&fixture.plain, "k").await.unwrap(), Told::of("open"));
+    assert_eq!(claim(&fixture.plain, "k").await.unwrap(), ClaimRow::of("open"));
 }
 
 #[tokio::test]
@@ -233,11 +233,11 @@ async fn what_was_written_beside_a_released_key_is_kept() {
     tx.execute(INSERT, &[&"kept"]).await.unwrap();
     release(&tx, "k").await.unwrap();
     // The same transaction may claim the key again: it still owns it.
-    assert_eq!(claim(&tx, "k").await.unwrap(), Told::of("open"));
+    assert_eq!(claim(&tx, "k").await.unwrap(), ClaimRow::of("open"));
     release(&tx, "k").await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(fixture.notes().await, ["kept"]);
-    assert_eq!(claim(&fixture.plain, "k").await.unwrap(), Told::of("open"));
+    assert_eq!(claim(&fixture.plain, "k").await.unwrap(), ClaimRow::of("open"));
 }
 
 #[tokio::test]
@@ -245,7 +245,7 @@ async fn without_a_claim_of_this_transaction_there_is_nothing_to_complete_or_rel
     let fixture = Fixture::new().await;
     let mut client = fixture.database.client().await;
     // Outside a transaction a claim ends with its statement.
-    assert_eq!(claim(&client, "k").await.unwrap(), Told::of("open"));
+    assert_eq!(claim(&client, "k").await.unwrap(), ClaimRow::of("open"));
     let (state_of, words) = refused(complete(&client, "k", "{}").await);
     assert_eq!(state_of, "HX002");
     assert_eq!(words, "no claim is open in this transaction");
@@ -313,7 +313,7 @@ async fn an_expired_key_gives_way_or_is_gone_as_the_claim_asks() {
         let tx = client.transaction().await.unwrap();
         let more = format!(", retention => '0', on_expired => '{on_expired}'");
         let opened = claim_with(&tx, on_expired, fingerprint(1), &more).await;
-        assert_eq!(opened.unwrap(), Told::of("open"));
+        assert_eq!(opened.unwrap(), ClaimRow::of("open"));
         complete(&tx, on_expired, "old").await.unwrap();
         tx.commit().await.unwrap();
     }
@@ -339,9 +339,9 @@ async fn check_expired(fixture: &Fixture, key: &str) {
     for print in [1, 2] {
         let gone = ", on_expired => 'gone', wait => '0'";
         let gone = claim_with(&fixture.plain, key, fingerprint(print), gone).await;
-        assert_eq!(gone.expect("the claim failed"), Told::of("gone"));
+        assert_eq!(gone.expect("the claim failed"), ClaimRow::of("gone"));
         let new = claim_with(&fixture.plain, key, fingerprint(print), ", wait => '0'").await;
-        assert_eq!(new.expect("the claim failed"), Told::of("open"));
+        assert_eq!(new.expect("the claim failed"), ClaimRow::of("open"));
     }
 }
 
@@ -351,7 +351,7 @@ async fn an_answer_stands_no_longer_than_the_bound() {
     let mut client = fixture.database.client().await;
     let tx = client.transaction().await.unwrap();
     let opened = claim_with(&tx, "k", fingerprint(1), ", retention => '1 year'").await;
-    assert_eq!(opened.unwrap(), Told::of("open"));
+    assert_eq!(opened.unwrap(), ClaimRow::of("open"));
     let stands = complete(&tx, "k", "{}").await.unwrap();
     assert!(
         (stands - RETENTION_MAX.as_secs_f64()).abs() < 0.001,
@@ -373,8 +373,8 @@ async fn a_key_that_runs_in_phases_is_in_progress_and_never_expires() {
         .unwrap();
     assert_eq!(
         claim(&fixture.plain, "k").await.unwrap(),
-        Told::of("in_progress")
+        ClaimRow::of("in_progress")
     );
     let other = claim_with(&fixture.plain, "k", fingerprint(2), "").await;
-    assert_eq!(other.unwrap(), Told::of("mismatch"));
+    assert_eq!(other.unwrap(), ClaimRow::of("mismatch"));
 }

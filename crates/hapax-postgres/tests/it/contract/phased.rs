@@ -8,7 +8,7 @@ use hapax::{key::IdempotencyKey, limits::RECOVERY_POINT_BYTES_MAX};
 use hapax_testkit::events::fingerprint;
 use tokio_postgres::{Error, GenericClient};
 
-use super::{COUNT_KEYS, SCOPE, Told, claim, claim_with, open, state};
+use super::{COUNT_KEYS, SCOPE, ClaimRow, claim, claim_with, open, state};
 use crate::fixture::{Fixture, INSERT};
 
 /// The row that `hapax.enter` returned.
@@ -266,14 +266,14 @@ async fn an_entry_and_a_claim_keep_each_other_out() {
     let other = enter_with(&fixture.plain, 2, "").await.unwrap();
     assert_eq!(other, Entered::mismatch());
     let claimed = claim(&fixture.plain, "k").await.unwrap();
-    assert_eq!(claimed, Told::of("in_progress"));
+    assert_eq!(claimed, ClaimRow::of("in_progress"));
     let other = claim_with(&fixture.plain, "k", fingerprint(2), "").await;
-    assert_eq!(other.unwrap(), Told::of("mismatch"));
+    assert_eq!(other.unwrap(), ClaimRow::of("mismatch"));
     tx.rollback().await.unwrap();
     assert_eq!(fixture.count(COUNT_KEYS).await, 0);
     assert_eq!(enter(&fixture.plain).await, Entered::of("entered", 1));
     let claimed = claim(&fixture.plain, "k").await.unwrap();
-    assert_eq!(claimed, Told::of("in_progress"));
+    assert_eq!(claimed, ClaimRow::of("in_progress"));
     fixture.idle().await;
 }
 

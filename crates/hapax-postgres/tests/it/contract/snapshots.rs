@@ -1,6 +1,6 @@
 //! Transactions with a fixed snapshot: they succeed, or fail with 40001 and write nothing.
 
-use super::{COUNT_KEYS, Told, claim, complete, state, store_answer};
+use super::{COUNT_KEYS, ClaimRow, claim, complete, state, store_answer};
 use crate::fixture::{Fixture, INSERT};
 
 const LEVELS: [&str; 2] = ["REPEATABLE READ", "SERIALIZABLE"];
@@ -12,7 +12,7 @@ async fn a_key_is_claimed_completed_and_replayed_at_every_isolation() {
         let session = fixture.database.client().await;
         let begin = format!("BEGIN ISOLATION LEVEL {level}");
         session.batch_execute(&begin).await.unwrap();
-        assert_eq!(claim(&session, level).await.unwrap(), Told::of("open"));
+        assert_eq!(claim(&session, level).await.unwrap(), ClaimRow::of("open"));
         session.execute(INSERT, &[&level]).await.unwrap();
         complete(&session, level, "{}").await.unwrap();
         session.batch_execute("COMMIT").await.unwrap();
@@ -45,7 +45,7 @@ async fn an_answer_fails_with_40001_when_its_place_was_taken_past_the_lock() {
         let session = fixture.database.client().await;
         let begin = format!("BEGIN ISOLATION LEVEL {level}");
         session.batch_execute(&begin).await.unwrap();
-        assert_eq!(claim(&session, level).await.unwrap(), Told::of("open"));
+        assert_eq!(claim(&session, level).await.unwrap(), ClaimRow::of("open"));
         let past = "INSERT INTO hapax.idempotency_key
                 (tenant, operation, key, fingerprint, state, created_at, expires_at)
             VALUES ('alice', 'POST /orders', $1, '', 'in_progress', now(), now())";

@@ -16,7 +16,7 @@ use tokio_postgres::Client;
 
 /// How a store reaches its database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum ConnectionType {
     /// As a superuser, without TLS.
     Direct,
     /// Through a pooler in transaction mode, which assigns a server connection per transaction.
@@ -27,7 +27,7 @@ pub(crate) enum Way {
     Tls,
 }
 
-impl Way {
+impl ConnectionType {
     /// The connection type that the environment selects.
     pub(crate) fn asked() -> Self {
         match variable("HAPAX_TEST_WAY").as_deref() {
@@ -42,20 +42,20 @@ impl Way {
 
 /// A fresh database and how to reach it; dropping the value drops the database.
 pub(crate) struct Reached {
-    way: Way,
+    way: ConnectionType,
     pooler: Option<Pooler>,
     database: Database,
 }
 
 impl Reached {
     /// Creates an empty database that is reached this way.
-    pub(crate) async fn fresh(way: Way) -> Self {
+    pub(crate) async fn fresh(way: ConnectionType) -> Self {
         let database = Database::empty().await;
         let pooler = match way {
-            Way::Pooled => Some(Pooler::before(&server(), 3).await),
+            ConnectionType::Pooled => Some(Pooler::before(&server(), 3).await),
             _ => None,
         };
-        if way == Way::Role {
+        if way == ConnectionType::Role {
             role::prepare(&database).await;
         }
         Self {
@@ -68,9 +68,9 @@ impl Reached {
     /// The settings of a store that connects this way; `clock` also decides when keys expire.
     pub(crate) fn settings(&self, clock: Clock, random: Random) -> Settings {
         let url = match (self.way, &self.pooler) {
-            (Way::Pooled, Some(pooler)) => pooler.url(self.database.name()),
-            (Way::Role, _) => role::url(&self.database, role::SERVICE),
-            (Way::Tls, _) => {
+            (ConnectionType::Pooled, Some(pooler)) => pooler.url(self.database.name()),
+            (ConnectionType::Role, _) => role::url(&self.database, role::SERVICE),
+            (ConnectionType::Tls, _) => {
                 let root = variable("HAPAX_TEST_ROOT");
                 let root = root.expect(
                     "HAPAX_TEST_ROOT is not set: it names the file with the server's authority",
@@ -84,8 +84,8 @@ impl Reached {
         };
         let mut settings = Settings::new(url, clock.clone(), random);
         settings.time = Time::Given(clock);
-        settings.pooled = self.way == Way::Pooled;
-        if self.way == Way::Role {
+        settings.pooled = self.way == ConnectionType::Pooled;
+        if self.way == ConnectionType::Role {
             settings.schema = Schema::Check;
         }
         settings
@@ -98,7 +98,7 @@ impl Reached {
 
     /// Opens a store with additional tables of the service.
     pub(crate) async fn open(&self, settings: Settings, tables: &[Migration<'_>]) -> Postgres {
-        if self.way == Way::Role {
+        if self.way == ConnectionType::Role {
             role::install(&self.database, &settings, tables).await;
         }
         let store = Postgres::open(settings)

@@ -133,12 +133,12 @@ async fn no_statement_is_left_on_a_shared_connection_whatever_became_of_it() {
     tx.execute(INSERT, &[&None::<&str>]).await.unwrap_err();
     tx.rollback().await;
     check_nothing_left(&other, "statements that failed").await;
-    let shot = single_shot(
+    let plan = single_shot(
         claim("k"),
         vec![Statement::new(INSERT, [Value::from("k")])],
         "k",
     );
-    store.execute_plan(shot).await.unwrap();
+    store.execute_plan(plan).await.unwrap();
     check_nothing_left(&other, "a single shot").await;
 }
 
@@ -165,9 +165,9 @@ async fn types_of_the_databases_own_are_known_without_leaving_a_statement() {
             .unwrap();
         check_nothing_left(&other, "a read of such types").await;
     }
-    let shot = "INSERT INTO feeling (mood) VALUES ('sad') RETURNING mood, pair";
-    let shot = single_shot(claim("k"), vec![Statement::new(shot, [])], "k");
-    store.execute_plan(shot).await.unwrap();
+    let plan = "INSERT INTO feeling (mood) VALUES ('sad') RETURNING mood, pair";
+    let plan = single_shot(claim("k"), vec![Statement::new(plan, [])], "k");
+    store.execute_plan(plan).await.unwrap();
     check_nothing_left(&other, "a single shot of such types").await;
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     checks::mismatch::{again, not_refused, not_varied, reaction::Reaction},
-    http::{Answer, Request},
+    http::{Response, Request},
     subject::{First, Subject},
     verdict::{Judged, Judgement, Verdict},
 };
@@ -100,7 +100,7 @@ fn strings(value: &Value, found: &mut Vec<String>) {
 
 /// Returns everything that a response says: its body, as sent and with escapes resolved, and its
 /// header fields.
-fn text_of_answer(answer: &Answer) -> String {
+fn text_of_answer(answer: &Response) -> String {
     let mut parts = vec![String::from_utf8_lossy(&answer.body).into_owned()];
     if let Some(value) = answer.json() {
         strings(&value, &mut parts);
@@ -146,7 +146,7 @@ mod tests {
                 content_type: "application/json".to_owned(),
                 body: payload.as_bytes().to_vec(),
             },
-            answer: Answer {
+            answer: Response {
                 status: 201,
                 fields: Vec::new(),
                 body: answer.as_bytes().to_vec(),

@@ -14,7 +14,7 @@ use crate::{
         mismatch::reaction::{Reaction, Rule, judged},
         proof::Proof,
     },
-    http::Answer,
+    http::Response,
     plan::Payload,
     profile::Profile,
     subject::{First, Subject},
@@ -145,12 +145,12 @@ pub(crate) const CHECKS: &[Check] = &[
 ];
 
 /// Sends another payload under the key of a first request.
-async fn again(subject: &Subject<'_>, first: &First, payload: &Payload) -> Result<Answer, Stop> {
+async fn again(subject: &Subject<'_>, first: &First, payload: &Payload) -> Result<Response, Stop> {
     patiently(subject, &subject.request(&first.key(), payload)).await
 }
 
 /// Sends a first request, and another payload under its key.
-async fn conflict(subject: &Subject<'_>) -> Result<Option<(First, Answer)>, Stop> {
+async fn conflict(subject: &Subject<'_>) -> Result<Option<(First, Response)>, Stop> {
     let first = subject.accepted().await?;
     let Some(other) = subject.varied(&first.payload) else {
         return Ok(None);
@@ -214,7 +214,7 @@ async fn retry_after(subject: &Subject<'_>) -> Judged {
     Ok(Judgement::new(verdict, seen))
 }
 
-fn not_refused(answer: &Answer) -> Judgement {
+fn not_refused(answer: &Response) -> Judgement {
     Judgement::unknown(format!(
         "the other payload is not refused: {}",
         answer.describe()
@@ -263,7 +263,7 @@ async fn content_type(subject: &Subject<'_>) -> Judged {
 fn part(
     subject: &Subject<'_>,
     first: &First,
-    answer: &Answer,
+    answer: &Response,
     what: &str,
     executed: Verdict,
 ) -> Judgement {

@@ -4,7 +4,7 @@
 //! second execution looks like a replay; the checks then count effects, if the plan says how.
 
 use crate::{
-    http::Answer,
+    http::Response,
     profile::{Equality, Profile},
     verdict::{Judgement, Verdict},
 };
@@ -36,7 +36,7 @@ pub(crate) enum Rule {
 }
 
 impl Reaction {
-    pub(crate) fn of(profile: &Profile, first: &Answer, answer: &Answer) -> Self {
+    pub(crate) fn of(profile: &Profile, first: &Response, answer: &Response) -> Self {
         if answer.is_success() {
             if answer.is_like(first) {
                 Self::Replay
@@ -58,7 +58,7 @@ impl Reaction {
     }
 
     /// Returns what was seen. The text is the same in every run.
-    pub(crate) fn describe(self, answer: &Answer) -> String {
+    pub(crate) fn describe(self, answer: &Response) -> String {
         let status = answer.status;
         match self {
             Self::Replay => "the first response".to_owned(),
@@ -116,8 +116,8 @@ pub(crate) fn judged(
     profile: &Profile,
     rule: Rule,
     strict: bool,
-    first: &Answer,
-    answer: &Answer,
+    first: &Response,
+    answer: &Response,
 ) -> Judgement {
     let reaction = Reaction::of(profile, first, answer);
     let seen = format!("the second request got {}", reaction.describe(answer));
@@ -156,8 +156,8 @@ mod tests {
 
     use super::*;
 
-    fn answer(status: u16, body: &str) -> Answer {
-        Answer {
+    fn answer(status: u16, body: &str) -> Response {
+        Response {
             status,
             fields: Vec::new(),
             body: body.as_bytes().to_vec(),

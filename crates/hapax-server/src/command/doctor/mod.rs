@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::{Context, Failure};
 use crate::{
-    config::{Place, Schema},
+    config::{DatabaseLocation, Schema},
     database::{self, Access},
     output::note,
 };
@@ -129,14 +129,14 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
 /// Checks the database, and what is stalled in it.
 async fn database(context: &Context, open_max: Duration) -> Result<Vec<Finding>, Failure> {
     let mut findings = match context.config.database.place()? {
-        Place::Server(url) => {
+        DatabaseLocation::Server(url) => {
             let (findings, is_usable) = postgres::check(context, &url, open_max).await?;
             if !is_usable {
                 return Ok(findings);
             }
             findings
         }
-        Place::File(path) => sqlite::check(&path),
+        DatabaseLocation::File(path) => sqlite::check(&path),
     };
     findings.extend(stalled::check(context).await);
     Ok(findings)

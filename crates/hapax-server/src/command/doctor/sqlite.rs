@@ -170,7 +170,7 @@ fn schema(connection: &Connection) -> rusqlite::Result<Finding> {
     })
 }
 
-/// What `PRAGMA quick_check` finds.
+/// Findings of `PRAGMA quick_check`.
 fn integrity(connection: &Connection) -> rusqlite::Result<Vec<Finding>> {
     let mut statement = connection.prepare(&format!("PRAGMA quick_check({PROBLEMS})"))?;
     let problems = statement.query_map([], |row| row.get(0))?;

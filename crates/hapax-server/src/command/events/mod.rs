@@ -15,7 +15,7 @@ use crate::admin::{
     ListQuery,
     command_context::{CommandContext, How, read_pages},
     events,
-    jobs::Act,
+    jobs::JobOperation,
 };
 
 #[derive(Debug, clap::Args)]
@@ -88,7 +88,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
             how,
         } => {
             let filter = filter.query();
-            cx.many(Act::ReplayEvents, destination, filter, None, how)
+            cx.many(JobOperation::ReplayEvents, destination, filter, None, how)
                 .await?;
         }
     }

@@ -299,7 +299,8 @@ fn outcome(args: &DecideArgs) -> Result<KeyOutcome, Failure> {
             .bytes()
             .all(|byte| (0x20..=0x7e).contains(&byte))
         {
-            return Err(Failure::new(USAGE, "--content-type is not a media type"));
+            let problem = "--content-type: expected a media type such as application/json";
+            return Err(Failure::new(USAGE, problem));
         }
         let body = std::fs::read(path);
         let body = body.with_context(|| format!("--body {} cannot be read", path.display()))?;

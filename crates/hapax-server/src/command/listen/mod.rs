@@ -102,7 +102,7 @@ async fn listen(args: Args, context: &Context) -> Result<(), Failure> {
     }
 }
 
-/// What forwards to a URL, and what is printed about it.
+/// Returns the forwarder to a URL, and the line that is printed about it.
 fn forwarding(url: &str, secret: Option<String>) -> Result<(Forward, String), Failure> {
     let (secret, shown) = if let Some(secret) = secret {
         (secret, "the given secret".to_owned())

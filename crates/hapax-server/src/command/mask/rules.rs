@@ -1,4 +1,4 @@
-//! What `hapax mask` masks: values by the names of their members, and values by their form.
+//! Rules of `hapax mask`: values that are masked by the names of their members, and by their form.
 
 use hapax::mask::{MASKED, Mask};
 use regex::Regex;

@@ -163,7 +163,8 @@ impl What {
                 let made = made.unwrap_or_default();
                 if !made.is_empty() && serde_json::from_str::<serde::de::IgnoredAny>(&made).is_err()
                 {
-                    return Err(Failure::new(USAGE, "--made is no JSON"));
+                    let problem = "--made: expected JSON, such as {\"id\":\"ch_1\"}";
+                    return Err(Failure::new(USAGE, problem));
                 }
                 let made = Bytes::from(made);
                 (Decision::Done { step, made }, why)

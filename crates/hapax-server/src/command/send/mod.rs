@@ -84,7 +84,7 @@ const _: () = assert!(RESUME.as_secs() == 24 * 3600, "that of --resume-within");
 fn duration(text: &str) -> Result<Duration, String> {
     let time = parse_duration(text).map_err(|error| error.to_string())?;
     let some = (!time.is_zero()).then_some(time);
-    some.ok_or_else(|| "it takes some time".to_owned())
+    some.ok_or_else(|| "expected more than zero, such as 5s".to_owned())
 }
 
 /// The budget of a name. The process sends one request and exits, so it needs none unless its caller
@@ -104,7 +104,7 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
     let has_journal = args.journal.is_some();
     match client.send(request).await {
         Ok(answer) => report::answer(context.output, &answer, has_journal),
-        Err(SendError::NoAnswer {
+        Err(SendError::NoResponse {
             key,
             stopped,
             attempts,

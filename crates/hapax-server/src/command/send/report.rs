@@ -7,7 +7,7 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use hapax::key::IdempotencyKey;
-use hapax_client::{Answer, Attempts, Stopped};
+use hapax_client::{Attempts, Response, Stopped};
 use serde_json::{Map, Value, json};
 
 use super::category::{Category, NETWORK, category};
@@ -23,7 +23,7 @@ pub(super) struct Kept<'a> {
 /// Prints a response.
 pub(super) fn answer(
     output: Output,
-    answer: &Answer,
+    answer: &Response,
     has_journal: bool,
 ) -> Result<ExitCode, Failure> {
     let key = answer.key.as_ref();
@@ -106,7 +106,7 @@ impl Kept<'_> {
 }
 
 /// Whether every request with this key receives this response.
-fn is_stored(answer: &Answer) -> bool {
+fn is_stored(answer: &Response) -> bool {
     let status = answer.headers.get("idempotency-status");
     status.is_some_and(|value| value == "stored" || value == "replayed")
 }
@@ -125,7 +125,7 @@ fn print_attempts(attempts: &Attempts) {
     let _ = writeln!(io::stderr(), "{attempts}");
 }
 
-fn object(answer: &Answer) -> Value {
+fn object(answer: &Response) -> Value {
     let mut headers = Map::new();
     for name in answer.headers.keys() {
         let values = answer.headers.get_all(name).iter();

@@ -113,7 +113,7 @@ impl From<Order> for relay::Order {
     }
 }
 
-/// Where a declaration was written, which determines what it may contain.
+/// Origin of a declaration, which determines what it may contain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Written<'a> {
     /// In the configuration file: no limits.

@@ -1,7 +1,7 @@
 //! Dead letters over the admin API: listed, replayed and discarded.
 
 use hapax_testkit::{
-    http::{HttpAnswer, HttpReceiver, HttpReply},
+    http::{HttpResponse, HttpReceiver, HttpReply},
     wait::eventually,
 };
 use http::Method;
@@ -113,7 +113,7 @@ async fn replay_matches(served: &Served) -> Value {
 }
 
 /// Starts a replay of dead letters with one header `Idempotency-Key` per text.
-async fn replay_under(served: &Served, many: &Value, keys: &[&str]) -> HttpAnswer {
+async fn replay_under(served: &Served, many: &Value, keys: &[&str]) -> HttpResponse {
     let bearer = format!("Bearer {OPERATOR}");
     let mut headers = vec![
         ("authorization", bearer.as_str()),

@@ -2,7 +2,7 @@
 //! relays read the declarations.
 
 use hapax_testkit::{
-    http::{HttpAnswer, HttpReceiver, HttpReply},
+    http::{HttpResponse, HttpReceiver, HttpReply},
     wait::eventually,
 };
 use http::Method;
@@ -297,7 +297,7 @@ async fn change_url(served: &Served, url: &str) {
     assert_eq!(put(served, &change).await.status, 200);
 }
 
-async fn put(served: &Served, change: &Value) -> HttpAnswer {
+async fn put(served: &Served, change: &Value) -> HttpResponse {
     served
         .ask(OPERATOR, Method::PUT, "/destinations/orders", Some(change))
         .await

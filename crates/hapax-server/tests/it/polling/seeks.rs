@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::check;
 use crate::{
     admin::{ALICE, OPERATOR, Served, VIEWER},
-    hapax::{Ran, run},
+    hapax::{ProgramOutput, run},
     store::{Home, Store, on_both_stores},
 };
 
@@ -83,7 +83,7 @@ async fn the_admin_api_moves_a_position(on: Store) {
     served.relay.stop().await;
 }
 
-fn poll(home: &Home, arguments: &[&str]) -> Ran {
+fn poll(home: &Home, arguments: &[&str]) -> ProgramOutput {
     let url = home.url();
     let all = [&["poll"][..], arguments, &["--database", &url]].concat();
     run(&all)

@@ -17,7 +17,7 @@ use std::{
 use hapax::{
     admin::{
         DeliveryAdmin as _, DestinationAdmin as _, EventFilter, JobAdmin as _, JobOptions,
-        KeyAdmin as _, Ran,
+        KeyAdmin as _, JobStep,
     },
     failpoint::Failpoints,
     store::Transaction as _,
@@ -214,7 +214,7 @@ async fn act(admin: &SqliteAdmin, operation: &str) {
         "cancel" => admin.cancel_job(ops(), 1).await.unwrap(),
         "replay_batch" | "offer_batch" | "forget_batch" => {
             let ran = admin.run_job().await.unwrap();
-            assert!(matches!(ran, Ran::Batch { done: 1.., .. }), "{ran:?}");
+            assert!(matches!(ran, JobStep::Batch { done: 1.., .. }), "{ran:?}");
         }
         "purge" => {
             let key = admin.key(ops(), None, "POST /notes", "k1").await.unwrap();

@@ -15,7 +15,7 @@ use std::{
 use hapax::{
     admin::{
         DeliveryAdmin as _, DeliveryFilter, DestinationAdmin as _, EventFilter, JobAdmin as _,
-        JobOptions, Ran,
+        JobOptions, JobStep,
     },
     event::{Headers, NewEvent},
     store::{Keys as _, StoreError, Transaction as _},
@@ -97,7 +97,7 @@ async fn operate(fixture: &Fixture) {
     let began = Instant::now();
     let (mut turns, mut done) = (0, 0);
     while began.elapsed() < Duration::from_secs(3) || done < LETTERS.unsigned_abs() {
-        if let Ran::Batch { done: batch, .. } = admin.run_job().await.unwrap() {
+        if let JobStep::Batch { done: batch, .. } = admin.run_job().await.unwrap() {
             done += batch;
         }
         if turns % 2 == 0 {

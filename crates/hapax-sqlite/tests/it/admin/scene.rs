@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, path::Path, sync::LazyLock};
 
 use hapax::{
-    admin::{Actor, JobAdmin as _, Ran},
+    admin::{Actor, JobAdmin as _, JobStep},
     delivery::{Checkpoint, Frontier, Park, ParkedState, Settlement},
     event::{Headers, NewEvent},
     store::{Keys as _, Partitions as _, Settlements as _, Transaction as _},
@@ -67,7 +67,7 @@ pub(crate) fn beside(fixture: &Fixture) -> SqliteAdmin {
 /// Runs jobs until none is due. Returns the number of batches.
 pub(crate) async fn work(admin: &SqliteAdmin) -> usize {
     let mut batches = 0;
-    while admin.run_job().await.unwrap() != Ran::Nothing {
+    while admin.run_job().await.unwrap() != JobStep::Nothing {
         batches += 1;
         assert!(batches < 1_000, "a job does not end");
     }

@@ -1,4 +1,4 @@
-//! What may be shown of what a mapping makes: values that are masked stay masked.
+//! Masked trials of mappings: a value that is masked in the payload stays masked in the body.
 
 use super::*;
 

@@ -14,7 +14,7 @@ use crate::{
     store::{Deliveries, Source, StoreError},
 };
 
-use super::{Found, Worker};
+use super::{ReadResult, Worker};
 
 impl<S: Source, D: Deliveries> Worker<S, D> {
     /// Starts to read the outbox, or to read ahead for other tenants.
@@ -30,7 +30,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             self.generation = generation;
             let read = async move {
                 let read = tail.read(&from, shards, notified, generation);
-                read.await.map(Found::Next)
+                read.await.map(ReadResult::Next)
             };
             self.reading.spawn(read.boxed());
         } else if moment >= self.read_past_at + PAST_LOOK {
@@ -41,7 +41,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
             let head = self.queue.checkpoints.head().clone();
             let read = async move {
                 let past = tail.read_past(&head, beyond, shards, &except, limit);
-                past.await.map(Found::Past)
+                past.await.map(ReadResult::Past)
             };
             self.reading.spawn(read.boxed());
         }
@@ -59,10 +59,10 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
     }
 
     /// Admits the result of a read.
-    pub(super) fn admit(&mut self, read: Result<Result<Found, StoreError>, JoinError>) {
+    pub(super) fn admit(&mut self, read: Result<Result<ReadResult, StoreError>, JoinError>) {
         let now = self.settings.clock.now();
         match read {
-            Ok(Ok(Found::Next(batch))) => {
+            Ok(Ok(ReadResult::Next(batch))) => {
                 self.read_backoff = None;
                 // The checkpoint also moves for a partition without events.
                 let high = self.queue.checkpoints.head().high;
@@ -80,7 +80,7 @@ impl<S: Source, D: Deliveries> Worker<S, D> {
                     self.unchecked_batch = Some(batch);
                 }
             }
-            Ok(Ok(Found::Past(past))) => self.queue.admit_past(past, now),
+            Ok(Ok(ReadResult::Past(past))) => self.queue.admit_past(past, now),
             Ok(Err(error)) => self.read_error = Some(error),
             Err(died) => {
                 let died = Box::new(died);

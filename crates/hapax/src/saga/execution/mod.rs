@@ -26,7 +26,7 @@ use crate::{
     sink::BoxError,
     store::{SagaRows, Sagas, StoreError, Transaction},
     telemetry::error_chain,
-    trace::{Place, TRACEPARENT},
+    trace::{TracePosition, TRACEPARENT},
 };
 
 /// A saga that is owned by a worker.
@@ -415,7 +415,7 @@ impl<S: Sagas<Tx: SagaRows>> Execution<'_, S> {
 
 const PANICKED: &str = "the step panicked";
 
-fn step_span(saga: &SagaRecord, step: &str, direction: Direction, place: &Place) -> Span {
+fn step_span(saga: &SagaRecord, step: &str, direction: Direction, place: &TracePosition) -> Span {
     debug_span!(
         "step",
         traceparent = place.own(),

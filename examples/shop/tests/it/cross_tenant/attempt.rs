@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hapax_testkit::{
-    http::HttpAnswer,
+    http::HttpResponse,
     wait::{eventually, pace},
 };
 use http::Method;
@@ -226,7 +226,7 @@ impl Attempt {
     }
 
     /// Sends the request. If it is refused because the tenant has sent too many, it is sent again.
-    async fn send(&self, shop: &Shop) -> HttpAnswer {
+    async fn send(&self, shop: &Shop) -> HttpResponse {
         let headers = self.headers.iter();
         let headers: Vec<_> = headers
             .map(|(name, value)| (*name, value.as_str()))
@@ -248,13 +248,13 @@ impl Attempt {
 }
 
 /// The headers and the body of a response, in which a secret must not be.
-fn shown(answer: &HttpAnswer) -> String {
+fn shown(answer: &HttpResponse) -> String {
     let body = answer.text();
     format!("{} {:?}\n{body}", answer.status, answer.headers)
 }
 
 /// The parts of a response that may depend on nothing but the request's form.
-fn comparable(answer: &HttpAnswer, scene: &Scene) -> (u16, Vec<(String, String)>, String) {
+fn comparable(answer: &HttpResponse, scene: &Scene) -> (u16, Vec<(String, String)>, String) {
     let request_id = answer.header("x-request-id").unwrap_or("no request id");
     let ids = [
         (request_id, "REQUEST"),

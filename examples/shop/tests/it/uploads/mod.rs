@@ -12,11 +12,11 @@ mod shared;
 pub(crate) mod memory;
 mod full;
 
-use hapax_testkit::http::HttpAnswer;
+use hapax_testkit::http::HttpResponse;
 
 use crate::shop::Shop;
 
 /// Uploads a small picture as alice.
-pub(crate) async fn taken_png(shop: &Shop) -> HttpAnswer {
+pub(crate) async fn taken_png(shop: &Shop) -> HttpResponse {
     sent::upload(shop, "png", "a.png", &picture::png(20, 20)).await
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use hapax_testkit::{
-    http::{HttpAnswer, HttpClient},
+    http::{HttpResponse, HttpClient},
     wait::eventually,
 };
 use http::Method;
@@ -37,7 +37,7 @@ pub(super) async fn post(
     url: String,
     key: &str,
     (content_type, body): (String, Vec<u8>),
-) -> Result<HttpAnswer, String> {
+) -> Result<HttpResponse, String> {
     let headers = [
         ("authorization", "Bearer demo-alice"),
         ("content-type", content_type.as_str()),
@@ -49,7 +49,7 @@ pub(super) async fn post(
 }
 
 /// Uploads a file as alice.
-pub(super) async fn upload(shop: &Shop, key: &str, name: &str, file: &[u8]) -> HttpAnswer {
+pub(super) async fn upload(shop: &Shop, key: &str, name: &str, file: &[u8]) -> HttpResponse {
     let form = form(name, "application/octet-stream", file);
     post(shop.url("/uploads"), key, form).await.unwrap()
 }

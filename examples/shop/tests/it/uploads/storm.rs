@@ -1,6 +1,6 @@
 //! Test of one upload that is sent twenty times at once, each time with another encoding.
 
-use hapax_testkit::http::HttpAnswer;
+use hapax_testkit::http::HttpResponse;
 use tokio::task::JoinSet;
 
 use super::{
@@ -19,7 +19,7 @@ async fn twenty_duplicates_of_one_upload_are_one_file_one_row_and_one_job(on: St
     let first = lasting(&answers[0]);
     assert_eq!(first.0, 201, "{}", answers[0].text());
     assert!(answers.iter().all(|answer| lasting(answer) == first));
-    let stored = |answer: &&HttpAnswer| answer.header("idempotency-status") == Some("stored");
+    let stored = |answer: &&HttpResponse| answer.header("idempotency-status") == Some("stored");
     assert_eq!(answers.iter().filter(stored).count(), 1);
     let said = answers[0].json().unwrap();
     assert_eq!(done(&shop, &said).await["state"], "ready");
@@ -30,7 +30,7 @@ async fn twenty_duplicates_of_one_upload_are_one_file_one_row_and_one_job(on: St
 
 /// Sends one file twenty times under one key, to these shops in turn, with a new boundary each
 /// time.
-pub(super) async fn at_once(shops: &[&Shop], file: &[u8]) -> Vec<HttpAnswer> {
+pub(super) async fn at_once(shops: &[&Shop], file: &[u8]) -> Vec<HttpResponse> {
     let mut sent = JoinSet::new();
     for number in 0..20 {
         let url = shops[number % shops.len()].url("/uploads");

@@ -78,7 +78,7 @@ UNAVAILABLE = Code("DEPENDENCY.unavailable", 503, "The service cannot do this no
 TRANSIENT = Code("TRANSIENT.internal", 500, "The service failed")
 STATEMENT = Code("INTERNAL.statement", 500, "The database refused what the service wrote")
 RESPONSE_TOO_LARGE = Code(
-    "TRANSIENT.answer_too_large", 500, "The response is too large to be stored"
+    "TRANSIENT.response_too_large", 500, "The response is too large to be stored"
 )
 INTERNAL = Code("INTERNAL", 500, "The service failed")
 

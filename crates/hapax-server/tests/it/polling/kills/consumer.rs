@@ -12,7 +12,7 @@ use bytes::Bytes;
 use hapax::Random;
 use hapax_testkit::{
     clock::seeded_random,
-    http::{HttpAnswer, HttpClient},
+    http::{HttpResponse, HttpClient},
     program::{Program, guarded},
     wait::pace,
 };
@@ -134,7 +134,7 @@ impl Consumer {
     }
 
     /// The response, if there is one and it does not ask to send the request again later.
-    async fn send(&self, method: Method, path: &str, body: String) -> Option<HttpAnswer> {
+    async fn send(&self, method: Method, path: &str, body: String) -> Option<HttpResponse> {
         let bearer = format!("Bearer {}", self.settings.token);
         let headers = [
             ("authorization", bearer.as_str()),

@@ -51,7 +51,7 @@ pub(super) async fn check(
     Ok(findings)
 }
 
-/// What the database says of feeds: gaps, and feeds that are not configured any more.
+/// Findings about the feeds in the database: gaps, and feeds that are not configured any more.
 async fn recorded(context: &Context, client: &Client) -> Result<Vec<Finding>, QueryError> {
     let is_there = first_text(client, "SELECT to_regclass('hapax.feed') IS NOT NULL").await?;
     if is_there != "t" {
@@ -132,8 +132,8 @@ async fn source_of(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Findi
 async fn slot(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Finding>, QueryError> {
     let slot = feed.slot(name);
     let find = format!(
-        "SELECT wal_status, pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8, active,
-                to_jsonb(slot) ->> 'failover'
+        "SELECT wal_status, pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8 AS retained,
+                active, to_jsonb(slot) ->> 'failover' AS failover
          FROM pg_replication_slots AS slot WHERE slot_name = {}",
         literal(&slot)
     );
@@ -148,7 +148,7 @@ async fn slot(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Finding>, 
         )]);
     };
     let mut findings = Vec::new();
-    match row.get(0) {
+    match row.get("wal_status") {
         Some("lost") => {
             let found = format!("slot {slot} is lost: the server has invalidated it");
             let remedy = "raise max_slot_wal_keep_size and idle_replication_slot_timeout, and keep the \
@@ -162,7 +162,7 @@ async fn slot(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Finding>, 
         }
         _ => {}
     }
-    let retained = row.get(1).and_then(|bytes| bytes.parse::<i64>().ok());
+    let retained = row.get("retained").and_then(|bytes| bytes.parse::<i64>().ok());
     if let Some(retained) = retained.filter(|bytes| *bytes > RETAINED_WARN) {
         let found = format!("slot {slot} retains {} MiB of log", retained >> 20);
         let remedy = "check whether the feed runs (hapax_feed_up), and whether transactions have \
@@ -170,16 +170,16 @@ async fn slot(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Finding>, 
         findings.push(warning(name, found, remedy));
     }
     // Before PostgreSQL 17 there is no such column.
-    if feed.described(name).failover && row.get(3) == Some("false") {
+    if feed.described(name).failover && row.get("failover") == Some("false") {
         let found = format!("slot {slot} is not a failover slot");
         let remedy =
             format!("over a replication connection: ALTER_REPLICATION_SLOT {slot} (FAILOVER true)");
         findings.push(warning(name, found, remedy));
     }
-    if row.get(3) == Some("true") {
+    if row.get("failover") == Some("true") {
         findings.extend(standbys(client, name).await?);
     }
-    if row.get(2) == Some("f") {
+    if row.get("active") == Some("f") {
         let found = format!("nothing reads slot {slot}, so the server keeps its log");
         findings.push(warning(name, found, "start a relay with this feed"));
     }
@@ -221,10 +221,11 @@ async fn publication(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Fin
         return Ok(vec![error(name, found, remedy)]);
     };
     let mut findings = Vec::new();
-    for (column, change) in [Change::Insert, Change::Update, Change::Delete]
-        .into_iter()
-        .enumerate()
-    {
+    for (column, change) in [
+        ("pubinsert", Change::Insert),
+        ("pubupdate", Change::Update),
+        ("pubdelete", Change::Delete),
+    ] {
         let is_used = described.tables.iter().any(|it| it.on.contains(&change));
         if is_used && row.get(column) != Some("t") {
             let found = format!(
@@ -236,7 +237,7 @@ async fn publication(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Fin
             findings.push(error(name, found, remedy));
         }
     }
-    let may_fail = row.get(1) == Some("t") || row.get(2) == Some("t");
+    let may_fail = row.get("pubupdate") == Some("t") || row.get("pubdelete") == Some("t");
     findings.extend(tables::check(client, name, &described).await?);
     findings.extend(replica_identity::check(client, name, &described, may_fail).await?);
     Ok(findings)

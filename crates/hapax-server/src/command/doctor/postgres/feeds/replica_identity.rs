@@ -73,7 +73,7 @@ async fn identities(
              JOIN pg_class AS child ON child.oid = inhrelid
              WHERE part.relkind = 'p'
          )
-         SELECT of_table, format('%s.%s', nspname, relname), relreplident, attname
+         SELECT of_table, format('%s.%s', nspname, relname) AS relation, relreplident, attname
          FROM part
          JOIN pg_class ON pg_class.oid = part.oid
          JOIN pg_namespace ON pg_namespace.oid = relnamespace
@@ -87,8 +87,8 @@ async fn identities(
     );
     let mut tables = BTreeMap::<String, Identities>::new();
     for row in rows(client, &find).await? {
-        let text = |column: usize| row.get(column).unwrap_or_default();
-        let (table, relation) = (text(0), text(1));
+        let text = |column: &str| row.get(column).unwrap_or_default();
+        let (table, relation) = (text("of_table"), text("relation"));
         let identities = tables.entry(table.to_owned()).or_default();
         let identity = if relation == table {
             &mut identities.own
@@ -98,8 +98,9 @@ async fn identities(
                 .entry(relation.to_owned())
                 .or_default()
         };
-        identity.is_full = text(2) == "f";
-        identity.columns.extend(row.get(3).map(str::to_owned));
+        identity.is_full = text("relreplident") == "f";
+        let column = row.get("attname").map(str::to_owned);
+        identity.columns.extend(column);
     }
     Ok(tables)
 }
@@ -109,7 +110,7 @@ impl Identity {
         !self.is_full && self.columns.is_empty()
     }
 
-    /// Those of some columns that it does not contain.
+    /// Returns the given columns that the identity does not contain.
     fn lacks<'a>(&self, columns: &BTreeSet<&'a str>) -> Vec<&'a str> {
         let columns = columns.iter().copied();
         columns
@@ -210,7 +211,7 @@ fn missing_in_own(
     Some(warning(name, found, remedy))
 }
 
-/// One finding for all partitions that lack the same columns.
+/// Finding about all partitions that lack the same columns.
 fn missing_in_partitions(
     name: &str,
     of_table: &str,
@@ -261,7 +262,7 @@ fn read(table: &FeedTable) -> impl Iterator<Item = &str> {
     mapped.map(String::as_str).chain(long(table))
 }
 
-/// Those of them whose values may be long.
+/// Returns the mapped columns whose values may be long.
 fn long(table: &FeedTable) -> impl Iterator<Item = &str> {
     let long = [&table.payload, &table.headers].into_iter().flatten();
     long.map(String::as_str)

@@ -78,9 +78,9 @@ async fn descents(client: &Client, publication: &str) -> Result<Vec<Descent>, Qu
              FROM descent
              JOIN pg_inherits ON inhparent = descent.part
          )
-         SELECT format('%s.%s', of_root.nspname, root.relname),
-                format('%s.%s', of_part.nspname, part.relname),
-                descent.part IN (TABLE published)
+         SELECT format('%s.%s', of_root.nspname, root.relname) AS root_name,
+                format('%s.%s', of_part.nspname, part.relname) AS part_name,
+                descent.part IN (TABLE published) AS is_published
          FROM descent
          JOIN pg_class AS root ON root.oid = descent.root
          JOIN pg_namespace AS of_root ON of_root.oid = root.relnamespace
@@ -93,14 +93,14 @@ async fn descents(client: &Client, publication: &str) -> Result<Vec<Descent>, Qu
     let found = rows(client, &find).await?;
     let text = |column: Option<&str>| column.unwrap_or_default().to_owned();
     let descents = found.iter().map(|row| Descent {
-        root: text(row.get(0)),
-        part: text(row.get(1)),
-        is_part: row.get(2) == Some("t"),
+        root: text(row.get("root_name")),
+        part: text(row.get("part_name")),
+        is_part: row.get("is_published") == Some("t"),
     });
     Ok(descents.collect())
 }
 
-/// Those of the tables that exist.
+/// Returns the tables that exist.
 async fn existing(
     client: &Client,
     tables: &BTreeSet<String>,
@@ -120,7 +120,7 @@ async fn existing(
     Ok(names.map(str::to_owned).collect())
 }
 
-/// What it means that a table does not exist, and what to do about it.
+/// Finding about a table that does not exist, and its remedy.
 fn nonexistence(table: &str, publication: &str) -> (String, String) {
     let found = format!(
         "table {table} is not in publication {publication}, because it does not exist: the feed stops at \

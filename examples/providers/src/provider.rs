@@ -20,7 +20,7 @@ use serde_json::json;
 use tokio::{task, time::sleep};
 
 use crate::{
-    book::{Book, Trade},
+    decisions::{Decisions, Trade},
     faults::{Fault, Faults, Mode, is_operation},
     reply::Reply,
 };
@@ -35,8 +35,8 @@ const SLOW: Duration = Duration::from_secs(3);
 pub(crate) const LOOKUP: &str = "lookup";
 
 /// A provider: its recorded decisions, and its faults.
-pub(crate) struct Desk<T: Trade> {
-    book: Mutex<Book<T>>,
+pub(crate) struct Provider<T: Trade> {
+    decisions: Mutex<Decisions<T>>,
     manners: Mutex<Manners>,
 }
 
@@ -57,11 +57,11 @@ pub(crate) enum Habit {
     LostOnce,
 }
 
-impl<T: Trade> Desk<T> {
+impl<T: Trade> Provider<T> {
     /// Opens the ledger at `path`.
     pub(crate) fn open(path: &Path) -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
-            book: Mutex::new(Book::open(path)?),
+            decisions: Mutex::new(Decisions::open(path)?),
             manners: Mutex::default(),
         }))
     }
@@ -80,7 +80,7 @@ impl<T: Trade> Desk<T> {
     pub(crate) async fn ask(
         self: Arc<Self>,
         headers: &HeaderMap,
-        asked: T::Asked,
+        asked: T::Operation,
         habit: Option<Habit>,
     ) -> Reply {
         let key = match key(headers) {
@@ -108,18 +108,18 @@ impl<T: Trade> Desk<T> {
     /// Applies the operation on a thread that may block on the disk.
     ///
     /// The operation is applied even if the client closes its connection in the meantime.
-    async fn apply(self: Arc<Self>, key: String, asked: T::Asked, mode: Mode) -> Reply {
+    async fn apply(self: Arc<Self>, key: String, asked: T::Operation, mode: Mode) -> Reply {
         let applied = task::spawn_blocking(move || {
-            let mut book = lock(&self.book);
-            let known = (mode == Mode::Duplicate).then(|| book.duplicate(&key, &asked));
-            known.flatten().unwrap_or_else(|| book.ask(&key, &asked))
+            let mut decisions = lock(&self.decisions);
+            let known = (mode == Mode::Duplicate).then(|| decisions.duplicate(&key, &asked));
+            known.flatten().unwrap_or_else(|| decisions.ask(&key, &asked))
         });
         let applied = applied.await;
         applied.unwrap_or_else(|_| Reply::failed("the provider panicked"))
     }
 
     fn mode(&self, operation: &'static str, key: &str, habit: Option<Habit>) -> Mode {
-        let is_known = lock(&self.book).knows(key);
+        let is_known = lock(&self.decisions).knows(key);
         let mut manners = lock(&self.manners);
         *manners.calls.entry(operation).or_default() += 1;
         if let Some(mode) = manners.faults.take(operation, is_known) {
@@ -139,33 +139,33 @@ impl<T: Trade> Desk<T> {
 }
 
 async fn look_up<T: Trade>(
-    State(desk): State<Arc<Desk<T>>>,
+    State(provider): State<Arc<Provider<T>>>,
     extract::Path(key): extract::Path<String>,
 ) -> Reply {
-    let mode = desk.mode(LOOKUP, &key, None);
+    let mode = provider.mode(LOOKUP, &key, None);
     match mode {
         Mode::LostBefore | Mode::AppliedThenLost => return Reply::Lost,
         Mode::ErrorBefore | Mode::ErrorAfter => return Reply::failed("fault of a look-up"),
         Mode::Slow => sleep(SLOW).await,
         Mode::Ok | Mode::Duplicate => {}
     }
-    match lock(&desk.book).find(&key) {
+    match lock(&provider.decisions).find(&key) {
         Ok(Some(object)) => Reply::Said(StatusCode::OK, object),
         Ok(None) => Reply::error(StatusCode::NOT_FOUND, "not_found", "no such key was used"),
         Err(unsure) => unsure,
     }
 }
 
-async fn ledger<T: Trade>(State(desk): State<Arc<Desk<T>>>) -> Reply {
-    let entries = lock(&desk.book).entries();
-    let calls = lock(&desk.manners).calls.clone();
+async fn ledger<T: Trade>(State(provider): State<Arc<Provider<T>>>) -> Reply {
+    let entries = lock(&provider.decisions).entries();
+    let calls = lock(&provider.manners).calls.clone();
     Reply::Said(
         StatusCode::OK,
         json!({ "entries": entries, "calls": calls }),
     )
 }
 
-async fn misbehave<T: Trade>(State(desk): State<Arc<Desk<T>>>, request: Request) -> Reply {
+async fn misbehave<T: Trade>(State(provider): State<Arc<Provider<T>>>, request: Request) -> Reply {
     let fault: Fault = match read(request).await {
         Ok((_, fault)) => fault,
         Err(reply) => return reply,
@@ -174,7 +174,7 @@ async fn misbehave<T: Trade>(State(desk): State<Arc<Desk<T>>>, request: Request)
         let known = T::OPERATIONS.join(", ");
         return Reply::invalid(format!("operation must be one of {known}, {LOOKUP}, any"));
     }
-    match lock(&desk.manners).faults.add(fault) {
+    match lock(&provider.manners).faults.add(fault) {
         Ok(()) => Reply::Said(StatusCode::OK, json!({})),
         Err(detail) => Reply::error(StatusCode::TOO_MANY_REQUESTS, "too_many", detail),
     }

@@ -24,7 +24,7 @@ const QUEUE_PAUSE: Duration = Duration::from_millis(5);
 
 /// Produces these records. Returns those that may have been refused because of another record, of
 /// this call or of another one. They have no outcome yet.
-pub(super) async fn fly(
+pub(super) async fn send(
     client: &Client,
     records: &[Option<Record>],
     open: &[usize],

@@ -76,7 +76,7 @@ impl From<Failure> for SinkError {
 }
 
 /// Evaluates the response to a message that was published to `subject`.
-pub(super) fn judge(message: &async_nats::Message, subject: &str) -> Outcome {
+pub(super) fn outcome_of(message: &async_nats::Message, subject: &str) -> Outcome {
     if is_nobodys(message) {
         return Err(Failure::NoStream(subject.to_owned()).into());
     }

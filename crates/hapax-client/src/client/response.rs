@@ -23,7 +23,7 @@ const PAYLOAD_MISMATCHES: [&str; 3] = [
 /// The last response to an operation.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Answer {
+pub struct Response {
     /// The status.
     pub status: StatusCode,
     /// The headers.
@@ -69,7 +69,7 @@ pub enum SendError {
     },
     /// No response was received.
     #[error("no response was received")]
-    NoAnswer {
+    NoResponse {
         /// The key of the operation.
         key: Option<IdempotencyKey>,
         /// Why there was no further attempt.

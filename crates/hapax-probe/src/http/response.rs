@@ -13,7 +13,7 @@ pub(crate) struct Field {
 
 /// A complete response.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) fields: Vec<Field>,
     pub(crate) body: Vec<u8>,
@@ -21,7 +21,7 @@ pub(crate) struct Answer {
     pub(crate) elapsed: Duration,
 }
 
-impl Answer {
+impl Response {
     /// Whether the status is 2xx.
     pub(crate) fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
@@ -117,8 +117,8 @@ impl Answer {
 mod tests {
     use super::*;
 
-    fn answer(status: u16, body: &str) -> Answer {
-        Answer {
+    fn answer(status: u16, body: &str) -> Response {
+        Response {
             status,
             fields: Vec::new(),
             body: body.as_bytes().to_vec(),

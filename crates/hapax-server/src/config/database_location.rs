@@ -1,4 +1,4 @@
-//! Where the database is: a PostgreSQL server, or an SQLite file.
+//! Location of the database: a PostgreSQL server, or an SQLite file.
 
 use std::{
     fmt,
@@ -7,7 +7,7 @@ use std::{
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-/// What is accepted, for the error.
+/// The accepted forms, for the error message.
 const ACCEPTED: &str = "must be a PostgreSQL URL such as postgres://user@host/database, or an \
                         SQLite file such as sqlite:shop.db";
 /// The extensions by which the name of an SQLite file is recognized before the file exists.
@@ -15,14 +15,14 @@ const EXTENSIONS: [&str; 3] = ["db", "sqlite", "sqlite3"];
 
 /// A database.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum DatabaseLocation {
     /// An SQLite file.
     File(PathBuf),
     /// A PostgreSQL server, by its URL.
     Server(SecretString),
 }
 
-impl Place {
+impl DatabaseLocation {
     /// Parses `postgres://...`, `sqlite:PATH`, `sqlite://PATH`, or the path of an SQLite file.
     ///
     /// The error contains at most the scheme of the text, because the rest may be a secret.
@@ -48,7 +48,7 @@ impl Place {
 }
 
 /// The kind of the database, without anything secret.
-impl fmt::Display for Place {
+impl fmt::Display for DatabaseLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => path.display().fmt(f),
@@ -98,7 +98,7 @@ mod tests {
             ("/no/such/file", "sqlite:shop.db"),
             ("", "sqlite:shop.db"),
         ] {
-            let error = Place::parse(&text.into()).unwrap_err();
+            let error = DatabaseLocation::parse(&text.into()).unwrap_err();
             assert!(error.starts_with(ACCEPTED), "{text}: {error}");
             assert!(error.ends_with(ending), "{text}: {error}");
             assert!(!error.contains("hunter2"), "{text}: {error}");
@@ -107,9 +107,9 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, file: Option<&str>) {
-        let found = match Place::parse(&text.into()).unwrap() {
-            Place::File(path) => Some(path),
-            Place::Server(url) => {
+        let found = match DatabaseLocation::parse(&text.into()).unwrap() {
+            DatabaseLocation::File(path) => Some(path),
+            DatabaseLocation::Server(url) => {
                 assert_eq!(url.expose_secret(), text);
                 None
             }

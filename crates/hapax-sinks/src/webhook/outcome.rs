@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout_at};
 use super::echo;
 
 /// Evaluates a response. The part of its body that is read by `deadline` is kept, without `secrets`.
-pub(super) async fn judge(
+pub(super) async fn outcome_of(
     response: Response<Incoming>,
     deadline: Instant,
     now: Timestamp,

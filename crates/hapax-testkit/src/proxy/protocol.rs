@@ -9,7 +9,7 @@ use std::{
     mem,
 };
 
-use super::trap::{Deed, Said, Trap};
+use super::trap::{Deed, ClientMessage, Trap};
 
 const SSL_REQUEST: u32 = 80_877_103;
 const GSS_REQUEST: u32 = 80_877_104;
@@ -19,7 +19,7 @@ const HANDSHAKE: u8 = 0x16;
 
 /// The state of one connection.
 #[derive(Debug, Default)]
-pub(super) struct Dialogue {
+pub(super) struct Protocol {
     phase: Phase,
     /// The texts of prepared statements by name.
     statements: HashMap<String, String>,
@@ -59,7 +59,7 @@ pub(super) struct Scan {
     pub(super) sprung: Option<Trap>,
 }
 
-impl Dialogue {
+impl Protocol {
     /// Parses bytes of the client. Bytes that do not pass have to be given again.
     pub(super) fn client(&mut self, bytes: &[u8], traps: &[Trap]) -> Scan {
         let (mut pass, mut batch) = (0, 0);
@@ -155,7 +155,7 @@ impl Dialogue {
         match code {
             SSL_REQUEST | GSS_REQUEST => self.phase = Phase::Asked,
             CANCEL_REQUEST => {
-                if let Some(trap) = self.caught(Said::Cancel, traps) {
+                if let Some(trap) = self.caught(ClientMessage::Cancel, traps) {
                     return Some(trap);
                 }
                 self.phase = Phase::Opaque;
@@ -180,11 +180,11 @@ impl Dialogue {
             }
             b'E' => {
                 let runs = self.portals.get(&text()).cloned().unwrap_or_default();
-                let trap = self.caught(Said::Statement(&runs), traps);
+                let trap = self.caught(ClientMessage::Statement(&runs), traps);
                 return self.awaits(trap, Awaited::Execute);
             }
             b'Q' => {
-                let trap = self.caught(Said::Statement(&text()), traps);
+                let trap = self.caught(ClientMessage::Statement(&text()), traps);
                 return self.awaits(trap, Awaited::Query);
             }
             b'S' => self.awaited.push_back(Awaited::Sync),
@@ -193,7 +193,7 @@ impl Dialogue {
         None
     }
 
-    fn caught(&mut self, said: Said<'_>, traps: &[Trap]) -> Option<Trap> {
+    fn caught(&mut self, said: ClientMessage<'_>, traps: &[Trap]) -> Option<Trap> {
         if mem::take(&mut self.is_let_go) {
             return None;
         }

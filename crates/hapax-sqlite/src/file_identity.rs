@@ -7,7 +7,7 @@ use std::{fs, io, path::PathBuf};
 
 /// A path and the file that it led to when the store was opened.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct FileIdentity {
     path: PathBuf,
     id: Id,
 }
@@ -17,7 +17,7 @@ type Id = (u64, u64);
 #[cfg(not(unix))]
 type Id = ();
 
-impl Place {
+impl FileIdentity {
     /// The file that `path` leads to now.
     pub(crate) fn of(path: PathBuf) -> io::Result<Self> {
         let id = id(&path)?;

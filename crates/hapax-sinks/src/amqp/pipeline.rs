@@ -25,16 +25,16 @@ const MANDATORY: BasicPublishOptions = BasicPublishOptions {
 /// Overhead of a frame in bytes.
 const FRAME_BYTES: usize = 8;
 
-/// A batch in flight. If it is dropped before it is complete, its connection is closed.
-pub(super) struct Flight<'a> {
+/// The pipeline of one batch. If it is dropped before it is complete, its connection is closed.
+pub(super) struct Pipeline<'a> {
     link: &'a Link,
     channel: &'a Channel,
     deadline: Instant,
-    legs: Vec<Leg<'a>>,
-    has_landed: bool,
+    published: Vec<PublishedMessage<'a>>,
+    has_finished: bool,
 }
 
-struct Leg<'a> {
+struct PublishedMessage<'a> {
     index: usize,
     id: &'a str,
     state: State<'a>,
@@ -57,14 +57,14 @@ enum End {
     Late,
 }
 
-impl<'a> Flight<'a> {
+impl<'a> Pipeline<'a> {
     pub(super) fn new(link: &'a Link, channel: &'a Channel, deadline: Instant) -> Self {
         Self {
             link,
             channel,
             deadline,
-            legs: Vec::new(),
-            has_landed: false,
+            published: Vec::new(),
+            has_finished: false,
         }
     }
 
@@ -100,22 +100,22 @@ impl<'a> Flight<'a> {
             Poll::Ready(Err(error)) => State::Done(Err(error)),
         };
         let id = message.id.as_str();
-        self.legs.push(Leg { index, id, state });
+        self.published.push(PublishedMessage { index, id, state });
         Ok(())
     }
 
     /// Waits for the confirms and sets the outcomes. Returns the failure that all remaining events
     /// share.
-    pub(super) async fn land(mut self, outcomes: &mut [Option<Outcome>]) -> Option<Failure> {
+    pub(super) async fn finish(mut self, outcomes: &mut [Option<Outcome>]) -> Option<Failure> {
         let end = self.wait().await;
         let returned = self.returned();
-        let is_done = |leg: &Leg<'_>| matches!(leg.state, State::Done(Ok(_)));
-        let is_confirmed = |id: &String| self.legs.iter().any(|leg| is_done(leg) && leg.id == id);
+        let is_done = |entry: &PublishedMessage<'_>| matches!(entry.state, State::Done(Ok(_)));
+        let is_confirmed = |id: &String| self.published.iter().any(|entry| is_done(entry) && entry.id == id);
         // A message that was returned but is not confirmed may hide the return of another one.
         let is_certain = returned.keys().all(is_confirmed);
         let mut closed = None;
-        for leg in &self.legs {
-            let outcome = match (&leg.state, returned.get(leg.id)) {
+        for entry in &self.published {
+            let outcome = match (&entry.state, returned.get(entry.id)) {
                 (_, Some(failure)) => Err(failure.clone().into()),
                 (State::Done(Ok(Confirmation::Ack(_))), None) if is_certain => {
                     Ok(Receipt::default())
@@ -127,9 +127,9 @@ impl<'a> Flight<'a> {
                 }
                 _ => continue,
             };
-            outcomes[leg.index] = Some(outcome);
+            outcomes[entry.index] = Some(outcome);
         }
-        self.has_landed = !matches!(end, End::Late);
+        self.has_finished = !matches!(end, End::Late);
         match (end, closed) {
             (_, Some(error)) => Some(Failure::Closed(error)),
             (End::Blocked(reason), None) => Some(Failure::Blocked(reason)),
@@ -142,8 +142,8 @@ impl<'a> Flight<'a> {
         let mut blocked = self.link.blocked.clone();
         let deadline = self.deadline;
         let all = async {
-            for leg in &mut self.legs {
-                leg.state.complete().await;
+            for entry in &mut self.published {
+                entry.state.complete().await;
             }
         };
         let end = tokio::select! {
@@ -156,8 +156,8 @@ impl<'a> Flight<'a> {
             () = sleep_until(deadline) => End::Late,
         };
         if !matches!(end, End::Complete) {
-            for leg in &mut self.legs {
-                let _is_there = leg.state.complete().now_or_never();
+            for entry in &mut self.published {
+                let _is_there = entry.state.complete().now_or_never();
             }
         }
         end
@@ -166,8 +166,8 @@ impl<'a> Flight<'a> {
     /// The returned messages by event id.
     fn returned(&mut self) -> HashMap<String, Failure> {
         let mut returned = HashMap::new();
-        for leg in &mut self.legs {
-            let message = match &mut leg.state {
+        for entry in &mut self.published {
+            let message = match &mut entry.state {
                 State::Done(Ok(Confirmation::Ack(it) | Confirmation::Nack(it))) => it.take(),
                 _ => None,
             };
@@ -197,9 +197,9 @@ impl State<'_> {
     }
 }
 
-impl Drop for Flight<'_> {
+impl Drop for Pipeline<'_> {
     fn drop(&mut self) {
-        if !self.has_landed {
+        if !self.has_finished {
             self.link.discard();
         }
     }

@@ -1,4 +1,4 @@
-//! Which operational events are emitted, and how a store gets them.
+//! Builder of operational events: the kinds that are emitted, and the events that a store appends.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,7 +19,7 @@ use crate::{
     delivery::Exhausted,
     event::Headers,
     keyring::Keyring,
-    outbox::{EventError, Sealed, check_kind, seal},
+    outbox::{EventError, BuiltEvent, check_kind, build_event},
     telemetry,
 };
 
@@ -80,13 +80,13 @@ impl OperationalEvents {
     /// and exhausted deliveries beyond the rate limit. The last event about a receiver has the number
     /// of those that were left out. An event that cannot be encoded is logged and left out, because
     /// what it reports has happened all the same.
-    pub fn seal(
+    pub fn build(
         &self,
         occurrences: Vec<Occurrence>,
         now: Timestamp,
         random: &Random,
         keyring: &Keyring,
-    ) -> Vec<Sealed> {
+    ) -> Vec<BuiltEvent> {
         let Some(inner) = &self.0 else {
             return Vec::new();
         };
@@ -157,11 +157,11 @@ impl Inner {
         now: Timestamp,
         random: &Random,
         keyring: &Keyring,
-    ) -> Result<Sealed, EventError> {
+    ) -> Result<BuiltEvent, EventError> {
         let kind = format!("{}{}", self.prefix, occurrence.kind().name());
         let new = occurrence.event(kind, omitted);
-        let event = seal(new, None, &Headers::new(), now, random)?;
-        Sealed::of(event, keyring)
+        let event = build_event(new, None, &Headers::new(), now, random)?;
+        BuiltEvent::of(event, keyring)
     }
 }
 

@@ -95,7 +95,7 @@ impl From<Failure> for SinkError {
 }
 
 /// Evaluates the response to an entry that was added to `stream`.
-pub(super) fn judge(answer: &Value, stream: &str) -> Result<(), Failure> {
+pub(super) fn outcome_of(answer: &Value, stream: &str) -> Result<(), Failure> {
     match answer {
         Value::BulkString(text) if is_id(text) => Ok(()),
         Value::ServerError(error) => Err(refusal(error, stream)),

@@ -18,20 +18,20 @@ use crate::{
 /// The business logic of a provider: its operations, and the state that they change.
 pub(crate) trait Trade: Default + Send + 'static {
     /// A requested operation with its arguments.
-    type Asked: Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync + 'static;
+    type Operation: Serialize + DeserializeOwned + Clone + PartialEq + Send + Sync + 'static;
     /// The names of the operations, as used in faults.
     const OPERATIONS: &'static [&'static str];
 
     /// Returns the name of the operation `asked`.
-    fn operation(asked: &Self::Asked) -> &'static str;
+    fn operation(asked: &Self::Operation) -> &'static str;
 
     /// Returns the object that the operation would create, without its id, key and time.
     ///
     /// Changes nothing.
-    fn judge(&self, asked: &Self::Asked) -> Result<Made, Refusal>;
+    fn evaluate(&self, asked: &Self::Operation) -> Result<Made, Refusal>;
 
     /// Updates the state with an operation that created the object `id`.
-    fn take(&mut self, asked: &Self::Asked, id: &str);
+    fn take(&mut self, asked: &Self::Operation, id: &str);
 }
 
 /// The object that an operation creates.
@@ -67,19 +67,19 @@ struct Record<A> {
 }
 
 /// All decisions of a provider, in memory and in the ledger.
-pub(crate) struct Book<T: Trade> {
+pub(crate) struct Decisions<T: Trade> {
     ledger: Ledger,
     names: Names,
-    records: Vec<Record<T::Asked>>,
+    records: Vec<Record<T::Operation>>,
     by_key: HashMap<String, usize>,
     trade: T,
 }
 
-impl<T: Trade> Book<T> {
+impl<T: Trade> Decisions<T> {
     /// Opens the ledger at `path` and rebuilds the state from its records.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let (ledger, records) = Ledger::open(path)?;
-        let mut book = Self {
+        let mut decisions = Self {
             ledger,
             names: Names::default(),
             records: Vec::new(),
@@ -87,9 +87,9 @@ impl<T: Trade> Book<T> {
             trade: T::default(),
         };
         for record in records {
-            book.take(record);
+            decisions.take(record);
         }
-        Ok(book)
+        Ok(decisions)
     }
 
     /// Returns whether `key` has a decision.
@@ -98,7 +98,7 @@ impl<T: Trade> Book<T> {
     }
 
     /// Executes the operation, or returns the recorded reply if `key` has a decision.
-    pub(crate) fn ask(&mut self, key: &str, asked: &T::Asked) -> Reply {
+    pub(crate) fn ask(&mut self, key: &str, asked: &T::Operation) -> Reply {
         if let Some(known) = self.record(key) {
             return if known.asked == *asked {
                 known.reply()
@@ -106,7 +106,7 @@ impl<T: Trade> Book<T> {
                 reused()
             };
         }
-        let (status, object) = match self.trade.judge(asked) {
+        let (status, object) = match self.trade.evaluate(asked) {
             Ok(made) => (StatusCode::CREATED, self.object(key, made)),
             // An object that is unknown now may exist later, so the key stays undecided.
             Err(refusal) if refusal.status == StatusCode::NOT_FOUND => return refusal.into(),
@@ -127,7 +127,7 @@ impl<T: Trade> Book<T> {
     }
 
     /// Returns 409 `duplicate` with the existing object if `key` has one.
-    pub(crate) fn duplicate(&self, key: &str, asked: &T::Asked) -> Option<Reply> {
+    pub(crate) fn duplicate(&self, key: &str, asked: &T::Operation) -> Option<Reply> {
         let known = self.record(key)?;
         if known.asked != *asked {
             return Some(reused());
@@ -164,7 +164,7 @@ impl<T: Trade> Book<T> {
         objects.map(Value::from).collect()
     }
 
-    fn record(&self, key: &str) -> Option<&Record<T::Asked>> {
+    fn record(&self, key: &str) -> Option<&Record<T::Operation>> {
         self.by_key.get(key).map(|place| &self.records[*place])
     }
 
@@ -177,7 +177,7 @@ impl<T: Trade> Book<T> {
         object
     }
 
-    fn take(&mut self, record: Record<T::Asked>) {
+    fn take(&mut self, record: Record<T::Operation>) {
         if let Some(id) = record.object.get("id").and_then(Value::as_str) {
             self.trade.take(&record.asked, id);
         }
@@ -225,9 +225,9 @@ mod tests {
     #[test]
     fn no_key_is_called_unused_while_the_ledger_may_hold_it() {
         let folder = tempfile::tempdir().unwrap();
-        let mut book = Book::<Payments>::open(&folder.path().join("ledger")).unwrap();
-        assert!(matches!(book.find("k"), Ok(None)));
-        book.ledger.break_it();
-        assert!(book.find("k").is_err());
+        let mut decisions = Decisions::<Payments>::open(&folder.path().join("ledger")).unwrap();
+        assert!(matches!(decisions.find("k"), Ok(None)));
+        decisions.ledger.break_it();
+        assert!(decisions.find("k").is_err());
     }
 }
