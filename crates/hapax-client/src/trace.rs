@@ -3,7 +3,7 @@
 //! The trace is the one that the caller names in the header `traceparent` of the request, or else a
 //! new one. Each attempt sends the ids of its span.
 
-use hapax::trace::{TracePosition, TRACEPARENT, TraceContext, Traces};
+use hapax::trace::{TRACEPARENT, TraceContext, TracePosition, Traces};
 use http::{HeaderMap, HeaderValue};
 use tracing::{Span, debug_span, field::Empty};
 

@@ -32,7 +32,7 @@ use crate::{
     guard::PageRequest,
     html::{Element, Html, el, link},
     layout::{Page, sealed},
-    pages::{Shown, ErrorPage},
+    pages::{ErrorPage, Shown},
     session::{self, LIFE},
 };
 
@@ -231,7 +231,9 @@ pub(crate) async fn act(
         return Err(ErrorPage::wrong("A reason is required. Nothing was done."));
     }
     if reason.len() > REASON_BYTES_MAX {
-        return Err(ErrorPage::wrong("The reason is too long. Nothing was done."));
+        return Err(ErrorPage::wrong(
+            "The reason is too long. Nothing was done.",
+        ));
     }
     let actor = page_request.caller().actor.clone().because(reason);
     let at = asked_at(&page_request.fields, console.0.clock.now())?;

@@ -54,9 +54,15 @@ impl RateLimit {
     /// Counts a wrong token. If it is time for a log message, returns the number since the last
     /// one.
     pub(crate) fn count(&self, now: Timestamp) -> Option<u64> {
-        let mut unreported = self.unreported.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unreported = self
+            .unreported
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         unreported.count += 1;
-        if unreported.reported_at.is_some_and(|at| now.since(at) < REPORT_INTERVAL) {
+        if unreported
+            .reported_at
+            .is_some_and(|at| now.since(at) < REPORT_INTERVAL)
+        {
             return None;
         }
         unreported.reported_at = Some(now);

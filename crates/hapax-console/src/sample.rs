@@ -169,7 +169,11 @@ impl Samples {
     }
 
     /// A sample of the last seconds, or a new one; `None` if the store does not answer in time.
-    pub(crate) async fn recent(&self, console: &Console, actor: &Actor) -> Option<Arc<LiveFigures>> {
+    pub(crate) async fn recent(
+        &self,
+        console: &Console,
+        actor: &Actor,
+    ) -> Option<Arc<LiveFigures>> {
         let turn = self.turn(actor.tenant());
         let look = turn.try_lock().ok().and_then(|kept| kept.look.clone());
         let now = console.0.clock.now();

@@ -29,7 +29,7 @@ use crate::{
     key_status::KeyStatus,
     operation::OperationLayer,
     problem::Problem,
-    purges::{Purges, PurgeReadGuard},
+    purges::{PurgeReadGuard, Purges},
     settings::Settings,
     stored::Stored,
 };

@@ -6,7 +6,7 @@
 use axum::response::Response;
 use hapax::{
     event::Headers,
-    trace::{TracePosition, TRACEPARENT, TRACESTATE, TraceContext, Traces, is_tracestate},
+    trace::{TRACEPARENT, TRACESTATE, TraceContext, TracePosition, Traces, is_tracestate},
 };
 use http::request::Parts;
 use tracing::{Span, debug_span, field::Empty};

@@ -228,7 +228,9 @@ impl CommitError {
                 StoreError::NotClaimed
             }
             // A regular acceptance finds out whether the message is a duplicate.
-            QueryError::Failed(error) if self.at == FailedStatement::Message && is_accepted(&error) => {
+            QueryError::Failed(error)
+                if self.at == FailedStatement::Message && is_accepted(&error) =>
+            {
                 StoreError::AcceptedBefore
             }
             QueryError::Failed(error) if self.at == FailedStatement::Commit => store_error(error),

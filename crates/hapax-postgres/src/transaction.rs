@@ -391,7 +391,11 @@ impl Tx {
     ///
     /// Between the two the key is free for a moment. If another request takes it then, this request
     /// runs again and finds the key taken.
-    async fn drop_effect(self, held: ClaimedKey, response: &StoredResponse) -> Result<(), StoreError> {
+    async fn drop_effect(
+        self,
+        held: ClaimedKey,
+        response: &StoredResponse,
+    ) -> Result<(), StoreError> {
         self.accepted.rolled_back();
         let Self {
             store,

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
     effects::{Listener, count},
-    http::{Response, Connector, Cut, Failure, Field, Request, Target, curl},
+    http::{Connector, Cut, Failure, Field, Request, Response, Target, curl},
     plan::{Numbers, Operation, Payload, Plan, Template},
     profile::{KeyForm, Profile},
     shell::succeeds,

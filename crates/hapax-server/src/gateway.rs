@@ -23,7 +23,7 @@ use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 
 use crate::{
     command::{Context, Failure},
-    config::{Config, Listen, DatabaseLocation, Wrong},
+    config::{Config, DatabaseLocation, Listen, Wrong},
     database::{self, RelayStore},
     environment,
     health::Health,

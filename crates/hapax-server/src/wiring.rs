@@ -39,7 +39,7 @@ use crate::{
     admin::{self, AdminApi, Watch, keys_of},
     catalogue,
     command::{Context, Failure},
-    config::{Config, Listen, DatabaseLocation},
+    config::{Config, DatabaseLocation, Listen},
     database::{self, RelayStore},
     destination::{Spec, SpecError, build},
     destination_set::{Declared, DestinationSet},

@@ -98,7 +98,9 @@ impl Resolver {
             return Ok(Arc::new([address]));
         }
         let UnderWay {
-            since, mut outcome_receiver, ..
+            since,
+            mut outcome_receiver,
+            ..
         } = self.under_way(host)?;
         let silent = || LookupError::Silent(host.to_owned());
         let answer = timeout_at(since + LOOKUP, outcome_receiver.wait_for(Option::is_some)).await;

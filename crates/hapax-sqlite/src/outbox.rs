@@ -12,7 +12,7 @@ use hapax::{
     key::Tenant,
     keyring::Keyring,
     limits::{LOOKOUT_EVENTS, PURGE_ROWS, READ_BYTES},
-    outbox::{OutboxEvent, BuiltEvent, decode_columns, decode_columns_to_show},
+    outbox::{BuiltEvent, OutboxEvent, decode_columns, decode_columns_to_show},
     store::{Batch, Outbox, Source, StoreError, until_unreadable},
 };
 use rusqlite::{Connection, Row, Statement, params, types::ValueRef};
@@ -312,7 +312,8 @@ fn columns(
         .map_err(bad)?
         .as_str()
         .map_err(|error| error.to_string())?;
-    let (headers, payload) = decode_columns(id, headers, row.get("payload").map_err(bad)?, keyring)?;
+    let (headers, payload) =
+        decode_columns(id, headers, row.get("payload").map_err(bad)?, keyring)?;
     let event = Event {
         id,
         kind: row.get("type").map_err(bad)?,

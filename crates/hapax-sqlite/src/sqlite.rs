@@ -28,10 +28,10 @@ use crate::{
     clock::{self, Latest},
     connection::{Guard, open_writer},
     error::{OpenError, SchemaError, store_error, unavailable},
+    file_identity::FileIdentity,
     lock::{Lock, note_relay},
     merge::{Flushes, Merger},
     migrations::{self, Migration},
-    file_identity::FileIdentity,
     pool::Pool,
     query,
     running::Running,
@@ -81,10 +81,11 @@ impl Sqlite {
         let position = conn
             .query_row(query!("outbox/last"), [], |row| row.get(0))
             .map_err(|error| OpenError::of(settings.path.clone(), error))?;
-        let place = FileIdentity::of(settings.path.clone()).map_err(|error| OpenError::Unavailable {
-            path: settings.path.clone(),
-            source: error.into(),
-        })?;
+        let place =
+            FileIdentity::of(settings.path.clone()).map_err(|error| OpenError::Unavailable {
+                path: settings.path.clone(),
+                source: error.into(),
+            })?;
         let readers = Pool::of_readers(&settings.path, settings.readers)?;
         let merger = Merger::start(&mut conn, &kept)?;
         let flushes = merger.flushes().clone();

@@ -8,7 +8,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::{
-    http::{HttpResponse, HttpClient},
+    http::{HttpClient, HttpResponse},
     program::packages,
     servers::Server,
 };

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
-    http::{HttpResponse, HttpClient},
+    http::{HttpClient, HttpResponse},
     program::Program,
     wait::eventually,
 };

@@ -346,7 +346,10 @@ mod tests {
         let headers = Headers::from([(TRACEPARENT.to_owned(), "00-1-2-01".to_owned())]);
         let place = traces(1.0).below_headers(&headers);
         assert!(place.is_recorded() && place.parent().is_none());
-        assert_eq!(Traces::off().below_headers(&headers), TracePosition::default());
+        assert_eq!(
+            Traces::off().below_headers(&headers),
+            TracePosition::default()
+        );
     }
 
     proptest! {

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use hapax::{
     Timestamp,
     admin::destination_of,
-    delivery::{Attempt, AttemptOutcome, OwnedPartition, Membership, Opened, Park, ParkedState, Start},
+    delivery::{
+        Attempt, AttemptOutcome, Membership, Opened, OwnedPartition, Park, ParkedState, Start,
+    },
     limits::BLOCKED_KEYS,
     store::{Partitions, Starts, StoreError},
 };

@@ -9,7 +9,7 @@ use hapax::{
     inbox::{Acceptance, Accepted, Message, ResultError},
     keyring::Keyring,
     limits::RETENTION_MAX,
-    outbox::{Draft, EventCheck, EventError, OutboxEvent, BuiltEvent, decode_columns},
+    outbox::{BuiltEvent, Draft, EventCheck, EventError, OutboxEvent, decode_columns},
     store::{DatabaseError, DatabaseErrorKind, Effect, StoreError, Transaction},
 };
 use tokio::sync::OwnedMutexGuard;

@@ -10,7 +10,7 @@ use std::{path::Path, process::Command, time::Duration};
 use axum::http::Method;
 use hapax_sqlite::rusqlite::Connection;
 use hapax_testkit::{
-    http::{HttpResponse, HttpClient},
+    http::{HttpClient, HttpResponse},
     port::free_port,
     program::Program,
     wait::eventually,
@@ -136,7 +136,13 @@ impl Api {
         self.send(Method::POST, path, Some(key), body).await
     }
 
-    async fn send(&self, method: Method, path: &str, key: Option<&str>, body: &str) -> HttpResponse {
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        key: Option<&str>,
+        body: &str,
+    ) -> HttpResponse {
         let url = format!("http://{}{path}", self.address);
         let mut headers = vec![("content-type", "application/json")];
         headers.extend(key.map(|key| ("idempotency-key", key)));

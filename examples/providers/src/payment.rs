@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 
 use crate::{
     decisions::{Made, Trade},
-    provider::{Habit, Provider, read},
     faults::Mode,
+    provider::{Habit, Provider, read},
     reply::{Refusal, Reply},
 };
 
@@ -117,7 +117,11 @@ async fn charge(State(provider): Till, request: Request) -> Reply {
     order(provider, request, Operation::Charge).await
 }
 
-async fn order(provider: Arc<Provider<Payments>>, request: Request, ask: fn(Order) -> Operation) -> Reply {
+async fn order(
+    provider: Arc<Provider<Payments>>,
+    request: Request,
+    ask: fn(Order) -> Operation,
+) -> Reply {
     let (headers, ordered) = match read::<Ordered>(request).await {
         Ok(read) => read,
         Err(reply) => return reply,
@@ -164,7 +168,11 @@ async fn refund(
     extract::Path(charge): extract::Path<String>,
     request: Request,
 ) -> Reply {
-    amount(provider, request, |amount| Operation::Refund { charge, amount }).await
+    amount(provider, request, |amount| Operation::Refund {
+        charge,
+        amount,
+    })
+    .await
 }
 
 async fn refund_capture(
@@ -200,7 +208,8 @@ async fn void(
 ) -> Reply {
     match read::<Nothing>(request).await {
         Ok((headers, Nothing {})) => {
-            provider.ask(&headers, Operation::Void { authorization }, None)
+            provider
+                .ask(&headers, Operation::Void { authorization }, None)
                 .await
         }
         Err(reply) => reply,
@@ -241,7 +250,9 @@ impl Trade for Payments {
                 Ok(found.made("void", "void", authorization, found.amount))
             }
             Operation::Refund { charge, amount } => self.refund("charge", charge, *amount),
-            Operation::RefundCapture { capture, amount } => self.refund("capture", capture, *amount),
+            Operation::RefundCapture { capture, amount } => {
+                self.refund("capture", capture, *amount)
+            }
         }
     }
 

@@ -112,7 +112,9 @@ impl<T: Trade> Provider<T> {
         let applied = task::spawn_blocking(move || {
             let mut decisions = lock(&self.decisions);
             let known = (mode == Mode::Duplicate).then(|| decisions.duplicate(&key, &asked));
-            known.flatten().unwrap_or_else(|| decisions.ask(&key, &asked))
+            known
+                .flatten()
+                .unwrap_or_else(|| decisions.ask(&key, &asked))
         });
         let applied = applied.await;
         applied.unwrap_or_else(|_| Reply::failed("the provider panicked"))

@@ -105,7 +105,11 @@ async fn cancel(
     request: Request,
 ) -> Reply {
     match read::<Nothing>(request).await {
-        Ok((headers, Nothing {})) => provider.ask(&headers, Operation::Cancel { shipment }, None).await,
+        Ok((headers, Nothing {})) => {
+            provider
+                .ask(&headers, Operation::Cancel { shipment }, None)
+                .await
+        }
         Err(reply) => reply,
     }
 }

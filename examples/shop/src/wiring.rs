@@ -570,7 +570,9 @@ fn warn_about(config: &Config) {
             "a client that retries after the retention runs its request again"
         );
     }
-    if matches!(config.storage.place, DatabaseLocation::Server(_)) && config.providers.payment.is_none() {
+    if matches!(config.storage.place, DatabaseLocation::Server(_))
+        && config.providers.payment.is_none()
+    {
         tracing::info!(
             "another instance on this database needs the same providers: give all of them \
              --payment-provider and --shipping-provider"

@@ -245,12 +245,14 @@ impl Model for Conflict {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always(NO_FALSE_CONFLICT, |_, state: &State| {
-                let is_false = |it: &Request| it.told == Some(ClientOutcome::Mismatch) && !it.is_conflict;
+                let is_false =
+                    |it: &Request| it.told == Some(ClientOutcome::Mismatch) && !it.is_conflict;
                 !state.requests.iter().any(is_false)
             }),
             Property::always(AT_ONCE, |_, state: &State| {
-                let is_late =
-                    |it: &Request| it.told == Some(ClientOutcome::InProgress) && it.beside.is_some();
+                let is_late = |it: &Request| {
+                    it.told == Some(ClientOutcome::InProgress) && it.beside.is_some()
+                };
                 !state.requests.iter().any(is_late)
             }),
             Property::always(IS_SHOWN, |_, state: &State| {
@@ -366,7 +368,10 @@ impl Conflict {
         if request.at != At::Ending || request.has_key || request.payload != Hold::No {
             return;
         }
-        let is_over = matches!(request.told, Some(ClientOutcome::Response | ClientOutcome::Mismatch));
+        let is_over = matches!(
+            request.told,
+            Some(ClientOutcome::Response | ClientOutcome::Mismatch)
+        );
         request.at = if is_over || request.tries == self.tries {
             At::Done
         } else {

@@ -20,8 +20,8 @@ use hapax::{
 
 use crate::{attempt::Attempt, journal::Journal, policy::Policy, shared::Shared};
 
-pub use response::{Response, SendError};
 pub use request::{Request, RequestError};
+pub use response::{Response, SendError};
 
 /// The settings of a client.
 #[derive(Clone, Debug)]

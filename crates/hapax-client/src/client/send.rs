@@ -7,7 +7,9 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use hapax::{key::IdempotencyKey, retry, sink::BoxError, telemetry::error_chain, trace::TracePosition};
+use hapax::{
+    key::IdempotencyKey, retry, sink::BoxError, telemetry::error_chain, trace::TracePosition,
+};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Instrument as _;

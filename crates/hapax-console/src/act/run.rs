@@ -241,7 +241,9 @@ pub(super) fn decided(decision: &str, step: &str, fields: &Fields) -> Result<Dec
             let made = fields.text("made");
             let is_json = serde_json::from_str::<serde_json::Value>(made).is_ok();
             if !made.is_empty() && !is_json {
-                return Err(ErrorPage::wrong("The result is not JSON. Nothing was done."));
+                return Err(ErrorPage::wrong(
+                    "The result is not JSON. Nothing was done.",
+                ));
             }
             Decision::Done {
                 step: step(),

@@ -142,8 +142,9 @@ fn response_fields(status: u16) -> Html {
 /// The response of a form, parsed.
 fn response(fields: &Fields) -> Result<StoredResponse, ErrorPage> {
     let status = fields.text("status").trim().parse::<u16>();
-    let status = status
-        .map_err(|_| ErrorPage::wrong("The status is not a number such as 201. Nothing was done."))?;
+    let status = status.map_err(|_| {
+        ErrorPage::wrong("The status is not a number such as 201. Nothing was done.")
+    })?;
     let lines = fields.text("headers").lines().map(str::trim);
     let lines = lines.filter(|line| !line.is_empty());
     let header = |line: &str| -> Result<(String, String), ErrorPage> {

@@ -9,7 +9,7 @@ use hapax::{
 use super::{
     ROWS, Shown, audit,
     list::Listing,
-    query::{PageQualifiers, ListQuery},
+    query::{ListQuery, PageQualifiers},
     reference::{self, TUNING},
 };
 use crate::{

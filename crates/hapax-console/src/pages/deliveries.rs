@@ -10,7 +10,7 @@ use hapax::{
 use super::{
     ROWS, Shown,
     list::Listing,
-    query::{PageQualifiers, ListQuery},
+    query::{ListQuery, PageQualifiers},
 };
 use crate::{
     Console,

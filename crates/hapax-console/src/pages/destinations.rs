@@ -9,7 +9,7 @@ use super::{
     Shown, attention,
     list::Listing,
     overview::term,
-    query::{PageQualifiers, ListQuery},
+    query::{ListQuery, PageQualifiers},
 };
 use crate::{
     Console,

@@ -16,7 +16,7 @@ use hapax::{
     limits::ENDPOINT_BACKLOG_COUNTED,
 };
 
-use super::{ROWS, Shown, ErrorPage, endpoint_attempts, endpoints, overview::term};
+use super::{ErrorPage, ROWS, Shown, endpoint_attempts, endpoints, overview::term};
 use crate::{
     Console,
     fields::{path_of, url},

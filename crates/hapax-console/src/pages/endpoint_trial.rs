@@ -10,7 +10,7 @@ use hapax::{
 };
 use http::StatusCode;
 
-use super::{Shown, ErrorPage, capital};
+use super::{ErrorPage, Shown, capital};
 use crate::{
     Console, endpoint_trial,
     fields::{Fields, path_of},

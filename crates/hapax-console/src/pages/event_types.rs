@@ -14,7 +14,7 @@ use super::{
     Shown,
     list::Listing,
     overview::term,
-    query::{PageQualifiers, ListQuery},
+    query::{ListQuery, PageQualifiers},
 };
 use crate::{
     Console, catalogue,

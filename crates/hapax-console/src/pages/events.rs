@@ -8,7 +8,7 @@ use super::{
     ROWS, Shown, endpoint_trace, event_state, event_trace,
     list::Listing,
     page_of_type,
-    query::{PageQualifiers, ListQuery},
+    query::{ListQuery, PageQualifiers},
 };
 use crate::{
     Console,

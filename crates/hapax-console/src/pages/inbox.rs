@@ -6,7 +6,7 @@ use hapax::admin::{Message, MessageFilter};
 use super::{
     ROWS, Shown,
     list::Listing,
-    query::{PageQualifiers, ListQuery},
+    query::{ListQuery, PageQualifiers},
 };
 use crate::{
     Console,

@@ -6,7 +6,7 @@ use hapax::admin::{KeyFilter, KeyState, KeySummary};
 use super::{
     ROWS, Shown,
     list::Listing,
-    query::{PageQualifiers, ListQuery},
+    query::{ListQuery, PageQualifiers},
 };
 use crate::{
     Console,

@@ -11,7 +11,7 @@ use hapax::{
     },
 };
 
-use super::{Shown, ErrorPage, endpoint_trace, event_trace, unknown};
+use super::{ErrorPage, Shown, endpoint_trace, event_trace, unknown};
 use crate::{
     Console,
     fields::{path_of, url},

@@ -11,9 +11,9 @@ use hapax::{
 };
 
 use super::{
-    ROWS, Shown, ErrorPage,
+    ErrorPage, ROWS, Shown,
     list::Listing,
-    query::{PageQualifiers, ListQuery},
+    query::{ListQuery, PageQualifiers},
 };
 use crate::{
     Console,

@@ -26,7 +26,7 @@ use hapax_console::{Console, Given, Role, Setting, Settings, Tokens, test_events
 use hapax_postgres::{Postgres, Schema};
 pub(crate) use hapax_testkit::clock::system_clock as clock;
 use hapax_testkit::{
-    http::{HttpResponse, HttpClient},
+    http::{HttpClient, HttpResponse},
     postgres::Database,
 };
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};

@@ -20,6 +20,8 @@ mod stream;
 pub use request::{
     INVALID_PARAMS, INVALID_REQUEST, McpError, McpMessage, PARSE_ERROR, ToolCall, id_of, parse,
 };
-pub use response::{ResponseKind, RequestId, ResponseError, check_response, error_response, replay};
+pub use response::{
+    RequestId, ResponseError, ResponseKind, check_response, error_response, replay,
+};
 pub use settings::{McpSettings, OnError};
 pub use stream::{StreamCollector, StreamError, StreamState, event};

@@ -19,7 +19,9 @@ use super::response::{Complete, Incomplete, complete, next_chunk};
 use crate::{
     config,
     headers::remove_hop_by_hop,
-    mcp::{ResponseKind, OnError, RequestId, StreamCollector, StreamError, StreamState, check_response},
+    mcp::{
+        OnError, RequestId, ResponseKind, StreamCollector, StreamError, StreamState, check_response,
+    },
     unknown::Reason,
 };
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hapax_gateway::listener;
 use hapax_runtime::config::Span;
 use hapax_testkit::{
-    http::{HttpResponse, HttpClient},
+    http::{HttpClient, HttpResponse},
     postgres::Database,
     proxy::{Deed, Moment, Proxy},
     wait::eventually,

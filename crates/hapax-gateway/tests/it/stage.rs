@@ -13,7 +13,7 @@ use hapax_runtime::config::Span;
 use hapax_sqlite::Sqlite;
 use hapax_testkit::{
     clock::{seeded_random, system_clock},
-    http::{HttpResponse, HttpClient},
+    http::{HttpClient, HttpResponse},
 };
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::watch};

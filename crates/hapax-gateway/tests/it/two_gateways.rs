@@ -2,7 +2,7 @@
 
 use hapax_gateway::listener;
 use hapax_testkit::{
-    http::{HttpResponse, HttpClient},
+    http::{HttpClient, HttpResponse},
     postgres::Database,
 };
 use tokio::sync::watch;

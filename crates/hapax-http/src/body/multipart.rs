@@ -95,7 +95,8 @@ impl Ahead {
             let chunk = chunk.map_err(Into::into)?;
             // A body that is already in memory arrives as one chunk.
             if read.fetch_add(chunk.len(), Ordering::Relaxed) > BODY_BYTES_IN_MEMORY {
-                let problem = format!("the head of a part is longer than {BODY_BYTES_IN_MEMORY} bytes");
+                let problem =
+                    format!("the head of a part is longer than {BODY_BYTES_IN_MEMORY} bytes");
                 return Err(problem.into());
             }
             Ok(chunk)

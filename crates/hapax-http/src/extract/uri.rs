@@ -34,9 +34,8 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T>
             Err(rejection) if rejection.status().is_server_error() => {
                 Err(Problem::internal(rejection))
             }
-            Err(_) if parts.uri.path().contains('%') => {
-                Err(Problem::new(REQUEST_INVALID).detail("the path is not valid: expected escapes of UTF-8"))
-            }
+            Err(_) if parts.uri.path().contains('%') => Err(Problem::new(REQUEST_INVALID)
+                .detail("the path is not valid: expected escapes of UTF-8")),
             Err(_) => Err(Problem::not_found()),
         }
     }

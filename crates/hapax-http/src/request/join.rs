@@ -46,7 +46,11 @@ pub(super) async fn join<K: Keys>(
     let end = deadline.map_or(end, |deadline| deadline.min(end));
     let (leader, is_first) = loop {
         let arrived = Instant::now();
-        match operation.idempotency.single_flight().join(scope, fingerprint) {
+        match operation
+            .idempotency
+            .single_flight()
+            .join(scope, fingerprint)
+        {
             Join::Leader(leader) => break (leader, true),
             Join::Mismatch => return Err(KeyStatus::Mismatch),
             Join::Follower(follower) => match wait(operation, follower, end).await {
@@ -59,7 +63,11 @@ pub(super) async fn join<K: Keys>(
     let generation = operation.idempotency.generation().await;
     let asked_at = Instant::now();
     // The previous leader may have finished between the first look at the cache and the join.
-    match operation.idempotency.cached_response(&ScopeRef::of(scope)).await {
+    match operation
+        .idempotency
+        .cached_response(&ScopeRef::of(scope))
+        .await
+    {
         None => Ok(Joined {
             leader,
             is_first,

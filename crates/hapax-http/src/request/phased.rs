@@ -290,7 +290,11 @@ enum KeyDisposition {
 /// A client error releases a key that has had no effect yet. A failure leaves the key in progress,
 /// unless the handler has declared that nothing happened. A handler that does not know the outcome
 /// keeps the key in progress.
-fn verdict<T: Transaction>(finished: &Finished, owner: &Owner<T>, profile: Profile) -> KeyDisposition {
+fn verdict<T: Transaction>(
+    finished: &Finished,
+    owner: &Owner<T>,
+    profile: Profile,
+) -> KeyDisposition {
     if finished.keeps_in_progress() {
         return KeyDisposition::GiveBack;
     }

@@ -22,7 +22,7 @@ use crate::{
     body::Kept,
     header::OWN_HEADERS,
     passed_on::KeepInProgress,
-    problem::{self, RESPONSE_TOO_LARGE, Finality, IfStored, Problem, TIMEOUT},
+    problem::{self, Finality, IfStored, Problem, RESPONSE_TOO_LARGE, TIMEOUT},
     profile::Profile,
     request_id::RequestId,
     stored,

@@ -154,7 +154,11 @@ async fn a_new_key_runs_once_and_every_retry_on_another_node_replays() {
     assert_eq!((service.runs(), service.stored().await), (1, [1, 1, 1]));
     // The handler fails on the row of the first execution, returns a refusal for it, or does not see
     // it.
-    for kind in [ClaimKind::Optimistic, ClaimKind::Pipelined, ClaimKind::Regular] {
+    for kind in [
+        ClaimKind::Optimistic,
+        ClaimKind::Pipelined,
+        ClaimKind::Regular,
+    ] {
         let again = ask(&service.node(kind).await, "k", "a", "").await;
         again.check_replays(&first);
     }
@@ -219,7 +223,11 @@ async fn a_response_that_is_not_stored_comes_from_a_run_that_has_claimed_the_key
 #[tokio::test]
 async fn a_handler_that_would_end_its_transaction_is_a_final_error_and_commits_nothing() {
     let service = service().await;
-    for kind in [ClaimKind::Regular, ClaimKind::Pipelined, ClaimKind::Optimistic] {
+    for kind in [
+        ClaimKind::Regular,
+        ClaimKind::Pipelined,
+        ClaimKind::Optimistic,
+    ] {
         let node = service.node(kind).await;
         for act in [
             "run: COMMIT",
@@ -235,9 +243,13 @@ async fn a_handler_that_would_end_its_transaction_is_a_final_error_and_commits_n
         }
     }
     let savepoints = "run: SAVEPOINT s, INSERT INTO parcel VALUES ('b'), ROLLBACK TO s, RELEASE s";
-    for (number, kind) in [ClaimKind::Regular, ClaimKind::Pipelined, ClaimKind::Optimistic]
-        .into_iter()
-        .enumerate()
+    for (number, kind) in [
+        ClaimKind::Regular,
+        ClaimKind::Pipelined,
+        ClaimKind::Optimistic,
+    ]
+    .into_iter()
+    .enumerate()
     {
         let id = number.to_string();
         let stored = ask(&service.node(kind).await, &id, &id, savepoints).await;

@@ -13,7 +13,9 @@ use hapax::{
 };
 use tokio_postgres::{Row, Transaction, types::Type};
 
-use super::{Emission, Origin, ClaimRow, WAIT_SECS, acceptance, event_id, headers, retention, stands};
+use super::{
+    ClaimRow, Emission, Origin, WAIT_SECS, acceptance, event_id, headers, retention, stands,
+};
 use crate::{idempotency::parts, query, value::Param};
 
 /// Sorts an error of a statement of your own as the errors of these functions are sorted: whether

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use hapax::{
-    delivery::{OwnedPartition, Membership},
+    delivery::{Membership, OwnedPartition},
     store::StoreError,
 };
 

@@ -16,7 +16,7 @@ use hapax::{
     event::Headers,
     group::{StartOnce, answered},
     idempotency::PlannedRequest,
-    outbox::{Draft, BuiltEvent},
+    outbox::{BuiltEvent, Draft},
     store::{ClaimOutcome, Effect, StoreError, Transaction as _},
 };
 use tokio::{

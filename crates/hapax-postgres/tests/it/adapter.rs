@@ -24,7 +24,7 @@ use hapax_testkit::{
 };
 use tokio_postgres::Client;
 
-use self::services::{Service, NoteOutcome, Deployment};
+use self::services::{Deployment, NoteOutcome, Service};
 use crate::fixture::{INSERT, PATIENCE};
 
 #[tokio::test]
@@ -284,7 +284,8 @@ async fn what_a_driver_says_is_sorted_into_again_and_never() {
         .execute(&mut *tx)
         .await
         .unwrap();
-    deployment.plain
+    deployment
+        .plain
         .batch_execute("BEGIN; LOCK TABLE hapax.inbox_message")
         .await
         .unwrap();
@@ -308,7 +309,8 @@ async fn what_a_driver_says_is_sorted_into_again_and_never() {
         .fetch_one(&mut *tx)
         .await
         .unwrap();
-    deployment.plain
+    deployment
+        .plain
         .execute("SELECT pg_terminate_backend($1, 5000)", &[&pid])
         .await
         .unwrap();

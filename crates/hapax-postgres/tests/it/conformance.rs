@@ -8,7 +8,7 @@ use hapax_testkit::{
     store::{Images, StoreUnderTest},
 };
 
-use crate::matrix::{Reached, ConnectionType};
+use crate::matrix::{ConnectionType, Reached};
 
 const ROWS: &[Migration<'static>] =
     &[(1, "business", "CREATE TABLE business (value text NOT NULL)")];
@@ -61,7 +61,11 @@ pub(crate) struct Server<const POOLED: bool = false, const ENCRYPTED: bool = fal
 impl<const POOLED: bool, const ENCRYPTED: bool> Server<POOLED, ENCRYPTED> {
     /// A fresh store that emits these operational events.
     pub(crate) async fn opened(clock: Clock, random: Random, events: OperationalEvents) -> Self {
-        let way = if POOLED { ConnectionType::Pooled } else { ConnectionType::asked() };
+        let way = if POOLED {
+            ConnectionType::Pooled
+        } else {
+            ConnectionType::asked()
+        };
         let reached = Reached::fresh(way).await;
         let mut settings = reached.settings(clock, random);
         settings.operational_events = events;

@@ -15,7 +15,7 @@ use hapax_testkit::{
     wait::eventually,
 };
 
-use crate::fixture::{Fixture, INSERT, PATIENCE, settings, plan};
+use crate::fixture::{Fixture, INSERT, PATIENCE, plan, settings};
 
 const STORES: &str = "INSERT INTO hapax.idempotency_key";
 const EVENTS: &str = "SELECT count(*) FROM hapax.outbox_event";

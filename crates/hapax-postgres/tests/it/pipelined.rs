@@ -121,7 +121,10 @@ async fn a_handler_without_a_statement_claims_at_its_end() {
             .await,
         1
     );
-    open_pipelined(&fixture, claim("rolled back")).await.rollback().await;
+    open_pipelined(&fixture, claim("rolled back"))
+        .await
+        .rollback()
+        .await;
     drop(open_pipelined(&fixture, claim("dropped")).await);
     assert_eq!(
         fixture

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::{
-    http::{Response, Failure, Request},
+    http::{Failure, Request, Response},
     subject::Subject,
     verdict::Stop,
 };

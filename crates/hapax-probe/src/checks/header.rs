@@ -13,7 +13,7 @@ use crate::{
         header_outcome::{judged, no_effect, outcome, padded, require_refusal, uuid_only},
         proof::{Proof, require_bodies},
     },
-    http::{Response, Failure},
+    http::{Failure, Response},
     profile::{KeyForm, Missing},
     subject::{First, KEY, Subject},
     verdict::{Judge, Judged, Judgement, Stop},

@@ -15,7 +15,7 @@ use crate::{
         proof::Proof,
         race::{Duplicate, duplicate, race_effect, race_mismatch, race_of},
     },
-    http::{Response, Failure, Request, Target},
+    http::{Failure, Request, Response, Target},
     plan::Vary,
     subject::Subject,
     verdict::{Judge, Judged, Judgement, Stop, Verdict},

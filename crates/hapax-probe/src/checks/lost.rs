@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::{
     checks::{Check, Need, available::pause, client_gone::Gone},
-    http::{Response, Cut, Failure, Request},
+    http::{Cut, Failure, Request, Response},
     subject::Subject,
     verdict::{Judge, Judged, Judgement, Stop},
 };

@@ -15,7 +15,7 @@ use crate::{
         proof::Proof,
         race::race,
     },
-    http::{Response, Failure, Request, Target},
+    http::{Failure, Request, Response, Target},
     subject::Subject,
     verdict::{Judge, Judged, Judgement, Stop},
 };

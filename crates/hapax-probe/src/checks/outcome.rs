@@ -6,7 +6,7 @@
 
 use crate::{
     checks::{Check, Need, available::patiently, in_flight::is_sane, proof::require_bodies},
-    http::{Response, Request},
+    http::{Request, Response},
     subject::Subject,
     verdict::{Judge, Judged, Judgement, Stop, Verdict},
 };

@@ -4,7 +4,7 @@
 
 use crate::{
     checks::{available::patiently, proof::Proof},
-    http::{Response, Failure, Request},
+    http::{Failure, Request, Response},
     subject::Subject,
     verdict::{Judge, Judged, Judgement, Stop},
 };

@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 use crate::{
     checks::{Check, Need, proof::Proof},
-    http::{Response, Framing},
+    http::{Framing, Response},
     subject::{First, Subject, sorted},
     verdict::{Judge, Judged, Judgement, Stop, Verdict},
 };

@@ -14,7 +14,7 @@ use crate::{
         },
         proof::require_bodies,
     },
-    http::{Response, Request},
+    http::{Request, Response},
     subject::{First, Subject},
     verdict::{Judge, Judged, Judgement, Verdict},
 };

@@ -19,7 +19,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use crate::http::{Request, Target, response::Response, reader::Reader};
+use crate::http::{Request, Target, reader::Reader, response::Response};
 
 /// The maximum size of a response in bytes. A race has 200 of them at once.
 const ANSWER_MAX: usize = 1024 * 1024;
@@ -107,7 +107,11 @@ impl Connector {
     }
 
     /// Sends a request and reads its response, which is a list of effects.
-    pub(crate) async fn list(&self, request: &Request, wait: Duration) -> Result<Response, Failure> {
+    pub(crate) async fn list(
+        &self,
+        request: &Request,
+        wait: Duration,
+    ) -> Result<Response, Failure> {
         self.exchange_up_to(LIST_MAX, request, None, wait).await
     }
 
@@ -238,7 +242,11 @@ async fn has_arrived(stream: &mut dyn Stream) -> bool {
 }
 
 /// Reads a response, or as many bytes of it as the limit allows.
-async fn receive(stream: &mut dyn Stream, limit: usize, start: Instant) -> Result<Response, Failure> {
+async fn receive(
+    stream: &mut dyn Stream,
+    limit: usize,
+    start: Instant,
+) -> Result<Response, Failure> {
     let mut reader = Reader::new();
     let mut buffer = vec![0; 16 * 1024];
     loop {

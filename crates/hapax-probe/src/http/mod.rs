@@ -11,8 +11,8 @@ mod reader;
 mod connection;
 mod curl;
 
-pub(crate) use response::{Response, Field};
 pub(crate) use connection::{Connector, Cut, Failure};
 pub(crate) use curl::{curl, is_secret};
 pub(crate) use request::{Framing, Request};
+pub(crate) use response::{Field, Response};
 pub(crate) use target::{Target, TargetError};

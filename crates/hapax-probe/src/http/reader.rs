@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::http::response::{Response, Field};
+use crate::http::response::{Field, Response};
 
 /// The maximum number of header fields of a response.
 const FIELDS_MAX: usize = 128;

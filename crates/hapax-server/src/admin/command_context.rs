@@ -10,7 +10,7 @@ use std::{
 };
 
 use hapax::{
-    admin::{Actor, Admin, AdminError, DestinationIndex, Job, Page, JobStep},
+    admin::{Actor, Admin, AdminError, DestinationIndex, Job, JobStep, Page},
     mask::Mask,
 };
 use hapax_sinks::endpoints::TenantEndpoints;
@@ -149,8 +149,12 @@ impl CommandContext {
         }
         let name = &many.destination;
         let question = match act {
-            JobOperation::ReplayDeadLetters => format!("Replay {count} dead letter{plural} of {name}?"),
-            JobOperation::DiscardDeadLetters => format!("Discard {count} dead letter{plural} of {name}?"),
+            JobOperation::ReplayDeadLetters => {
+                format!("Replay {count} dead letter{plural} of {name}?")
+            }
+            JobOperation::DiscardDeadLetters => {
+                format!("Discard {count} dead letter{plural} of {name}?")
+            }
             JobOperation::ReplayEvents => format!("Offer {count} event{plural} again to {name}?"),
         };
         self.confirm(how.consent, &question)?;

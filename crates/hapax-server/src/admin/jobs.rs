@@ -89,7 +89,14 @@ pub(super) async fn replay_dead_letters(
     headers: HeaderMap,
     Json(many): Json<Many>,
 ) -> Result<Response, Problem> {
-    answer(&admin, &caller, &headers, &many, JobOperation::ReplayDeadLetters).await
+    answer(
+        &admin,
+        &caller,
+        &headers,
+        &many,
+        JobOperation::ReplayDeadLetters,
+    )
+    .await
 }
 
 /// Creates a job that discards the dead letters that match a filter.
@@ -104,7 +111,14 @@ pub(super) async fn discard_dead_letters(
     headers: HeaderMap,
     Json(many): Json<Many>,
 ) -> Result<Response, Problem> {
-    answer(&admin, &caller, &headers, &many, JobOperation::DiscardDeadLetters).await
+    answer(
+        &admin,
+        &caller,
+        &headers,
+        &many,
+        JobOperation::DiscardDeadLetters,
+    )
+    .await
 }
 
 /// Creates a job that delivers the events that match a filter to a destination again.

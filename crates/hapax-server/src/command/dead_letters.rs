@@ -172,8 +172,14 @@ pub(crate) async fn run(args: Args, context: Context) -> Result<ExitCode, Failur
             how,
         } => {
             let (of, filter) = filter.spelled();
-            cx.many(JobOperation::DiscardDeadLetters, of, filter, Some(reason), how)
-                .await?;
+            cx.many(
+                JobOperation::DiscardDeadLetters,
+                of,
+                filter,
+                Some(reason),
+                how,
+            )
+            .await?;
         }
         Verb::Jobs { id: Some(id) } => {
             cx.job(&cx.store().job(&cx.actor, id).await?)?;

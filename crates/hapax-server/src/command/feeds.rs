@@ -131,7 +131,9 @@ fn object(feed: &FeedStatus) -> Value {
 
 async fn store(context: &Context) -> Result<Postgres, Failure> {
     match context.config.database.place()? {
-        DatabaseLocation::Server(url) => Ok(database::postgres::open(&context.access()?, &url).await?),
+        DatabaseLocation::Server(url) => {
+            Ok(database::postgres::open(&context.access()?, &url).await?)
+        }
         DatabaseLocation::File(_) => Err(Failure::new(
             USAGE,
             "feeds need a relay whose database is PostgreSQL",

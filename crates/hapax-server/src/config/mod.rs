@@ -15,13 +15,13 @@ mod portal;
 mod operational_events;
 mod sections;
 
+pub(crate) use database_location::DatabaseLocation;
 pub(crate) use endpoints::{CatchUp, EndpointLog, Endpoints};
 pub(crate) use feeds::Feed;
 pub(crate) use hapax_runtime::config::{Given, Layers, Node, Span, Wrong};
 pub(crate) use hapax_sinks::{secret::Secret, settings::networks};
 pub(crate) use layers::{DEFAULT, read_layers};
 pub(crate) use operational_events::OperationalEvents;
-pub(crate) use database_location::DatabaseLocation;
 pub(crate) use portal::{NO_PORTAL, Portal, wrong as wrong_portal};
 pub(crate) use sections::{Config, Database, Listen, Retention, Role, Schema, Token};
 pub(crate) use telemetry::Telemetry;

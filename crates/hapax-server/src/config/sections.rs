@@ -7,8 +7,8 @@ use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{
-    Endpoints, OperationalEvents, DatabaseLocation, Portal, Secret, Span, Telemetry, Wrong, feeds::Feed,
-    networks, sources,
+    DatabaseLocation, Endpoints, OperationalEvents, Portal, Secret, Span, Telemetry, Wrong,
+    feeds::Feed, networks, sources,
 };
 use crate::destination::{NetworkPolicy, Spec, Written, sinks::Sink};
 

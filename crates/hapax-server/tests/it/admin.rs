@@ -5,7 +5,7 @@ mod dead_letters;
 mod tenants;
 
 use hapax_testkit::{
-    http::{HttpResponse, HttpClient},
+    http::{HttpClient, HttpResponse},
     port::free_port,
     wait::eventually,
 };

@@ -18,7 +18,7 @@ use hapax::{
     store::{Keys as _, Transaction as _},
 };
 use hapax_testkit::{
-    http::{HttpResponse, HttpReceiver, Received},
+    http::{HttpReceiver, HttpResponse, Received},
     program::ProgramOutput,
 };
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use hapax_testkit::{
-    http::{HttpResponse, HttpClient, HttpReceiver, HttpReply},
+    http::{HttpClient, HttpReceiver, HttpReply, HttpResponse},
     port::free_port,
     postgres::Database,
     program::Program,

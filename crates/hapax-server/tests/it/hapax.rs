@@ -5,7 +5,7 @@ use std::{path::Path, process::Command, time::Duration};
 use hapax::signature::{Received as Signed, Secret, Verifier, verify};
 use hapax_testkit::{
     clock::system_clock,
-    http::{HttpResponse, HttpClient, Received},
+    http::{HttpClient, HttpResponse, Received},
     postgres::Database,
 };
 pub(crate) use hapax_testkit::{

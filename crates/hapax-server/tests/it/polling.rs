@@ -5,7 +5,7 @@ mod kills;
 mod seeks;
 
 use hapax_testkit::{
-    http::{HttpResponse, HttpClient},
+    http::{HttpClient, HttpResponse},
     port::free_port,
     postgres::Database,
 };

@@ -6,7 +6,7 @@ mod trials;
 use std::fs;
 
 use hapax_testkit::{
-    http::{HttpResponse, HttpClient, HttpReceiver},
+    http::{HttpClient, HttpReceiver, HttpResponse},
     port::free_port,
     program::ProgramOutput,
 };

@@ -5,7 +5,7 @@ use std::fs;
 
 use bytes::Bytes;
 use hapax_testkit::{
-    http::{HttpResponse, HttpClient, HttpReceiver},
+    http::{HttpClient, HttpReceiver, HttpResponse},
     port::free_port,
     postgres::Database,
     program::ProgramOutput,

@@ -51,9 +51,9 @@ mod pipeline;
 mod failure;
 
 use failure::Failure;
-use pipeline::Pipeline;
 use link::Link;
 use message::{Layout, Message};
+use pipeline::Pipeline;
 use server::Server;
 
 /// An exchange of a RabbitMQ broker.
@@ -141,7 +141,12 @@ impl Amqp {
     }
 
     /// Publishes these events in one pipeline. Returns the failure that the remaining ones share.
-    async fn send_pipelined(&self, batch: &mut Batch, open: &[usize], deadline: Instant) -> Option<Failure> {
+    async fn send_pipelined(
+        &self,
+        batch: &mut Batch,
+        open: &[usize],
+        deadline: Instant,
+    ) -> Option<Failure> {
         let link = match timeout_at(deadline, self.link.get(self.connect())).await {
             Ok(Ok(link)) => link,
             Ok(Err(failure)) => return Some(failure),
@@ -161,7 +166,10 @@ impl Amqp {
             let Some(message) = &messages[*index] else {
                 continue;
             };
-            if let Err(rejection) = pipeline.publish(*index, message, &self.layout.exchange).await {
+            if let Err(rejection) = pipeline
+                .publish(*index, message, &self.layout.exchange)
+                .await
+            {
                 outcomes[*index] = Some(Err(rejection));
             }
         }

@@ -110,7 +110,11 @@ impl<'a> Pipeline<'a> {
         let end = self.wait().await;
         let returned = self.returned();
         let is_done = |entry: &PublishedMessage<'_>| matches!(entry.state, State::Done(Ok(_)));
-        let is_confirmed = |id: &String| self.published.iter().any(|entry| is_done(entry) && entry.id == id);
+        let is_confirmed = |id: &String| {
+            self.published
+                .iter()
+                .any(|entry| is_done(entry) && entry.id == id)
+        };
         // A message that was returned but is not confirmed may hide the return of another one.
         let is_certain = returned.keys().all(is_confirmed);
         let mut closed = None;

@@ -104,7 +104,10 @@ mod tests {
         for length in 0..encrypted.len() {
             assert!(one.open("orders", Some(&encrypted[..length])).is_err());
         }
-        assert_ne!(one.encrypt("orders", &secrets()).unwrap().unwrap(), encrypted);
+        assert_ne!(
+            one.encrypt("orders", &secrets()).unwrap().unwrap(),
+            encrypted
+        );
     }
 
     #[test]

@@ -11,9 +11,9 @@ use hapax::sink::Outcome;
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    outcome::{self, Failure},
     link::{Link, forbids},
     message::Message,
+    outcome::{self, Failure},
 };
 use crate::{connection::Connection as _, limits::NATS_SUBJECTS_ASKED};
 

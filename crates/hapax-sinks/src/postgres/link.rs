@@ -20,9 +20,8 @@ use tokio_postgres::{
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
-    PostgresSettings,
+    PostgresSettings, config,
     outcome::Failure,
-    config,
     rows::{Columns, Row},
     table::{Plan, Table},
 };

@@ -36,8 +36,8 @@ use hapax::{
 use tokio::time::{Instant, timeout_at};
 
 use self::{
-    outcome::Failure,
     link::{Link, Server},
+    outcome::Failure,
     rows::Row,
 };
 pub use crate::settings::{Field, PostgresSettings};

@@ -28,8 +28,8 @@ use redis::Pipeline;
 use tokio::time::{Instant, timeout_at};
 
 use self::{
-    outcome::Failure,
     link::{Link, Server},
+    outcome::Failure,
 };
 pub use crate::settings::RedisSettings;
 use crate::{

@@ -15,8 +15,8 @@ use super::{
 use crate::{
     connection::open_admin,
     error::{OpenError, SchemaError, unavailable},
-    merge::Flushes,
     file_identity::FileIdentity,
+    merge::Flushes,
     pool::Pool,
     schema_version::SchemaVersion,
     settings::Settings,

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use hapax::{
     admin::{
         Actor, AdminError, EventAdmin, EventFilter, Job, JobAdmin, JobFilter, JobKind, JobOptions,
-        PAGE_MAX, Page, JobStep, are_same_arguments, check_job_options, check_reason, count_partitions,
-        destination_object, job_object, read_cursor,
+        JobStep, PAGE_MAX, Page, are_same_arguments, check_job_options, check_reason,
+        count_partitions, destination_object, job_object, read_cursor,
     },
     store::StoreError,
 };

@@ -127,7 +127,11 @@ fn opened(row: &Row<'_>) -> rusqlite::Result<Opened> {
     })
 }
 
-fn status(view: &View<'_>, opened: Opened, known: &ProcessFacts) -> Result<PartitionStatus, AdminError> {
+fn status(
+    view: &View<'_>,
+    opened: Opened,
+    known: &ProcessFacts,
+) -> Result<PartitionStatus, AdminError> {
     let unread = unread(view, &opened, &known.shares)?;
     let bound = PartitionStatus::DELIVERIES;
     let count = |sql: &str| -> Result<u64, AdminError> {

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use hapax::{
-    delivery::{OwnedPartition, Membership, Opened},
+    delivery::{Membership, Opened, OwnedPartition},
     store::StoreError,
 };
 use rusqlite::{Connection, OptionalExtension as _, params};

@@ -17,7 +17,7 @@ use hapax::{
     group::Fate,
     idempotency::{Claim, Taken},
     inbox::Processed,
-    outbox::{Draft, BuiltEvent},
+    outbox::{BuiltEvent, Draft},
     store::{ClaimOutcome, Effect, StoreError},
 };
 use tokio::sync::oneshot;

@@ -29,7 +29,7 @@ use crate::{
     idempotency::ResponseColumns,
     inbox,
     sqlite::Sqlite,
-    transaction::interactive::{TransactionEnd, Request, TransactionKind},
+    transaction::interactive::{Request, TransactionEnd, TransactionKind},
     writer::WriterContext,
 };
 
@@ -222,7 +222,8 @@ impl Transaction for Tx {
         let scope = self.line.as_ref().and_then(|line| line.scope.as_ref());
         let keyring = self.store.keyring();
         let response = ResponseColumns::of(keyring, scope, response)?;
-        self.end(TransactionEnd::Complete { response, effect }).await?;
+        self.end(TransactionEnd::Complete { response, effect })
+            .await?;
         Ok(retention)
     }
 

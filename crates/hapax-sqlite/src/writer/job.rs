@@ -46,7 +46,11 @@ pub(crate) struct Brief<F, R> {
 }
 
 impl<F, R> Brief<F, R> {
-    pub(crate) fn new(work: F, turn: StartOnce, reply: oneshot::Sender<Result<R, StoreError>>) -> Self {
+    pub(crate) fn new(
+        work: F,
+        turn: StartOnce,
+        reply: oneshot::Sender<Result<R, StoreError>>,
+    ) -> Self {
         Self {
             work: Some(work),
             turn,

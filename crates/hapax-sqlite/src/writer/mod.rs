@@ -29,9 +29,9 @@ use crate::{
     connection::Guard,
     control,
     error::{store_error, unavailable},
+    file_identity::FileIdentity,
     lock::Lock,
     merge::Merger,
-    file_identity::FileIdentity,
     value::rows,
     writer::job::{Job, SavepointOutcome},
 };

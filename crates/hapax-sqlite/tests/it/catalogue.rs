@@ -10,7 +10,7 @@ use hapax::{
 };
 use hapax_testkit::assert_matches;
 
-use crate::fixture::{Fixture, claim, note, response, plan};
+use crate::fixture::{Fixture, claim, note, plan, response};
 
 /// A catalogue in which the payload of `note.written` is an object.
 const CATALOGUE: &str = r#"{"title": "Notes", "version": "1", "events": [{

@@ -10,7 +10,7 @@ use hapax_sqlite::{
 };
 use hapax_testkit::assert_matches;
 
-use crate::fixture::{Fixture, claim, note, notes, response, settings, plan};
+use crate::fixture::{Fixture, claim, note, notes, plan, response, settings};
 
 const BLOB: &str = "INSERT INTO note (text) VALUES (hex(randomblob(?1)))";
 

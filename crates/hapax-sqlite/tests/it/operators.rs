@@ -15,7 +15,7 @@ use hapax::{
 use hapax_sqlite::{Sqlite, SqliteAdmin, rusqlite::Connection};
 use hapax_testkit::events::{event, keyring, response};
 
-use crate::fixture::{Fixture, settings, plan};
+use crate::fixture::{Fixture, plan, settings};
 
 #[tokio::test]
 async fn an_id_that_was_made_elsewhere_is_found_by_a_search_of_all_events() {

@@ -77,7 +77,10 @@ async fn a_handler_without_a_statement_claims_at_its_end() {
         let outcome = tx.complete(&response("again"), effect).await;
         assert_matches!(outcome, Err(StoreError::NotClaimed));
     }
-    open_pipelined(&fixture, claim("rolled back")).await.rollback().await;
+    open_pipelined(&fixture, claim("rolled back"))
+        .await
+        .rollback()
+        .await;
     drop(open_pipelined(&fixture, claim("dropped")).await);
     for free in ["rolled back", "dropped"] {
         let outcome = fixture.store.claim(claim(free)).await.unwrap();

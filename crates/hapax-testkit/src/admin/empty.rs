@@ -2,8 +2,8 @@
 
 use hapax::{
     admin::{
-        AuditFilter, Count, DeliveryFilter, EventFilter, JobFilter, JobOptions, KeyFilter,
-        MessageFilter, JobStep,
+        AuditFilter, Count, DeliveryFilter, EventFilter, JobFilter, JobOptions, JobStep, KeyFilter,
+        MessageFilter,
     },
     event::EventId,
     saga::{Decision, Filter},

@@ -28,7 +28,9 @@ pub async fn a_job_whose_worker_dies_after_each_batch_is_resumed<S: AdminUnderTe
         let worker = scene.beside().await;
         let done = if batch < 5 { 5 } else { 3 };
         let ran = worker.run_job().await.must();
-        assert!(matches!(ran, JobStep::Batch { job: id, done: it, .. } if (id, it) == (job.id, done)));
+        assert!(
+            matches!(ran, JobStep::Batch { job: id, done: it, .. } if (id, it) == (job.id, done))
+        );
         drop(worker);
         check_progress(&scene, &job, (batch * 5).min(23)).await;
         scene.advance(HOUR).await;

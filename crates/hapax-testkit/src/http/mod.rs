@@ -6,5 +6,5 @@
 mod client;
 mod receiver;
 
-pub use client::{HttpResponse, HttpClient};
+pub use client::{HttpClient, HttpResponse};
 pub use receiver::{End, HttpReceiver, HttpReply, Received};

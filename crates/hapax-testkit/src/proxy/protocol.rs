@@ -9,7 +9,7 @@ use std::{
     mem,
 };
 
-use super::trap::{Deed, ClientMessage, Trap};
+use super::trap::{ClientMessage, Deed, Trap};
 
 const SSL_REQUEST: u32 = 80_877_103;
 const GSS_REQUEST: u32 = 80_877_104;

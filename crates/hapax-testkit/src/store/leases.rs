@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use hapax::{
-    delivery::{Frontier, OwnedPartition, Membership, Opened, ParkedState, Settlement},
+    delivery::{Frontier, Membership, Opened, OwnedPartition, ParkedState, Settlement},
     store::{Partitions, Settlements, StoreError},
 };
 

@@ -11,8 +11,8 @@ use hapax::{
 use super::{
     Statement, StoreUnderTest,
     fixture::{
-        Fixture, check_all_is_stored, check_error, check_one_ran, fire_or_replay, run_or_replay,
-        plan,
+        Fixture, check_all_is_stored, check_error, check_one_ran, fire_or_replay, plan,
+        run_or_replay,
     },
 };
 use crate::{

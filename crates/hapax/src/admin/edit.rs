@@ -4,7 +4,7 @@ use super::{AdminError, patch::merged};
 use crate::{
     event::{Headers, Payload},
     keyring::{ENCRYPTED_UNDER, Keyring},
-    outbox::{OutboxEvent, BuiltEvent},
+    outbox::{BuiltEvent, OutboxEvent},
 };
 
 /// The edited event that is offered in place of a dead letter's event: its payload with a patch

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::{
     Actor, Admin, AdminError, EndpointEdit, EventFilter, EventSummary, check_endpoint_tenant,
     mapping_trial::mapped,
-    trying::{StoredEvents, MatchResult, try_each},
+    trying::{MatchResult, StoredEvents, try_each},
 };
 use crate::{
     clock::Timestamp,

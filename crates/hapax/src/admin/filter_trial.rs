@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{
     Actor, Admin, AdminError, EventFilter, EventSummary,
-    trying::{StoredEvents, MatchResult, try_each},
+    trying::{MatchResult, StoredEvents, try_each},
 };
 use crate::{
     clock::Timestamp, event::Event, filter::Filter, limits::FILTER_TRIAL_EVENTS, places::Place,

@@ -114,7 +114,11 @@ impl Gate {
 
     /// A place for a first attempt of a process that has one; `None` if the endpoint is slow, failed
     /// last, or has no place left.
-    pub(super) fn enter_with(&self, endpoint: &str, permit: OwnedSemaphorePermit) -> Option<InFlight> {
+    pub(super) fn enter_with(
+        &self,
+        endpoint: &str,
+        permit: OwnedSemaphorePermit,
+    ) -> Option<InFlight> {
         let mut entries = self.entries();
         let is_open = entries.get(endpoint).is_none_or(|it| self.accepts(it));
         if is_open {

@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use super::{
-    gate::{Entrance, Permit, InFlight},
+    gate::{Entrance, InFlight, Permit},
     record::Endpoint,
     sent::Sent,
     service::{Endpoints, Failpoint},

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use super::{
     decimal::Decimal,
     literal::Literal,
-    subject::{Facts, EventValue, Subject},
+    subject::{EventValue, Facts, Subject},
 };
 
 /// A condition, or several.

@@ -19,7 +19,7 @@ use crate::{
     delivery::Exhausted,
     event::Headers,
     keyring::Keyring,
-    outbox::{EventError, BuiltEvent, check_kind, build_event},
+    outbox::{BuiltEvent, EventError, build_event, check_kind},
     telemetry,
 };
 

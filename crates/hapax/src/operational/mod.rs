@@ -18,11 +18,11 @@ mod catalogue;
 #[cfg(test)]
 mod tests;
 
+pub use builder::OperationalEvents;
 pub use catalogue::catalogue;
 pub use kind::OperationalKind;
 pub use lag::{Lag, LagSettings, OperationalStore, watch_lag};
 pub use occurrence::{Occurrence, Receiver};
-pub use builder::OperationalEvents;
 
 /// The prefix of the types of operational events, unless another one is configured.
 pub const PREFIX: &str = "hapax.";

@@ -8,7 +8,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 
-use super::{EventCheck, EventError, check_payload, build_event};
+use super::{EventCheck, EventError, build_event, check_payload};
 use crate::{
     clock::{Clock, Random},
     event::{Event, EventId, Headers, NewEvent, Payload},

@@ -9,7 +9,7 @@ mod check;
 mod draft;
 
 pub use check::{EventCheck, Mismatch};
-pub use draft::{Draft, BuiltEvent, decode_columns, decode_columns_to_show};
+pub use draft::{BuiltEvent, Draft, decode_columns, decode_columns_to_show};
 
 use crate::{
     clock::{Random, Timestamp},
@@ -196,7 +196,10 @@ mod tests {
     #[test]
     fn the_emitters_header_wins_over_the_context() {
         let event = NewEvent::json("a", &1).header("correlation_id", "mine");
-        assert_eq!(check_build(event).unwrap().headers["correlation_id"], "mine");
+        assert_eq!(
+            check_build(event).unwrap().headers["correlation_id"],
+            "mine"
+        );
         assert_eq!(
             check_build(NewEvent::json("a", &1)).unwrap().headers["correlation_id"],
             "ctx"

@@ -172,7 +172,8 @@ impl DeliveryQueue {
             .collect();
         self.checkpoints.read(positions, batch.frontier);
         let high = self.checkpoints.head().high;
-        self.reading_past.take_if(|reading_past| reading_past.until <= high);
+        self.reading_past
+            .take_if(|reading_past| reading_past.until <= high);
         for event in fresh {
             self.admit_event(event, now);
         }

@@ -137,7 +137,8 @@ mod tests {
         let sink = Arc::new(Responds(outcome));
         let destination = Destination::new("d", sink).timeout(Duration::from_secs(1));
         let (now, random) = (Timestamp::from_millis(7), Random::new(|| 1));
-        let event = build_event(NewEvent::json("a", &1), None, &Headers::new(), now, &random).unwrap();
+        let event =
+            build_event(NewEvent::json("a", &1), None, &Headers::new(), now, &random).unwrap();
         let event = Arc::new(OutboxEvent { position: 0, event });
         let clock = Clock::new(move || now);
         let attempt = offer_once(&destination, event, 3, &clock).await;

@@ -38,7 +38,11 @@ pub(super) async fn report(mut reporter: Reporter<'_>, clock: &Clock) {
 
 /// Like [`report`], until the store contains another checkpoint than `known`. Returns a description
 /// of the difference.
-pub(super) async fn watch(mut reporter: Reporter<'_>, clock: &Clock, known: &KnownCheckpoint) -> String {
+pub(super) async fn watch(
+    mut reporter: Reporter<'_>,
+    clock: &Clock,
+    known: &KnownCheckpoint,
+) -> String {
     let mut other = None;
     loop {
         let before = known.get();

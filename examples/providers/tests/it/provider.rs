@@ -6,7 +6,7 @@ use std::{
 };
 
 use hapax_testkit::{
-    http::{HttpResponse, HttpClient},
+    http::{HttpClient, HttpResponse},
     program::Program,
 };
 use serde_json::{Value, json};

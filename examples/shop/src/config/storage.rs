@@ -67,7 +67,9 @@ impl Storage {
 /// Parses `sqlite://path` or `postgres://...`.
 fn place(url: &str) -> Result<DatabaseLocation, String> {
     match url.split_once("://") {
-        Some(("sqlite", path)) if !path.is_empty() => Ok(DatabaseLocation::File(PathBuf::from(path))),
+        Some(("sqlite", path)) if !path.is_empty() => {
+            Ok(DatabaseLocation::File(PathBuf::from(path)))
+        }
         Some(("postgres" | "postgresql", rest)) if !rest.is_empty() => {
             Ok(DatabaseLocation::Server(SecretString::from(url)))
         }

@@ -1,7 +1,7 @@
 //! Tests of refunds whose shop is killed around the call to the provider: the refund happens once.
 
 use hapax_testkit::{
-    http::{HttpResponse, HttpClient},
+    http::{HttpClient, HttpResponse},
     wait::eventually,
 };
 use http::Method;

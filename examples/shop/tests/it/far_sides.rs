@@ -9,7 +9,7 @@ use std::{
 };
 
 use hapax_testkit::{
-    http::{HttpResponse, HttpReceiver, HttpReply, Received},
+    http::{HttpReceiver, HttpReply, HttpResponse, Received},
     wait::eventually,
 };
 use http::Method;

@@ -4,7 +4,7 @@ use std::{collections::HashSet, time::Duration};
 
 use futures_util::future::join_all;
 use hapax_testkit::{
-    http::{HttpResponse, HttpClient, HttpReceiver},
+    http::{HttpClient, HttpReceiver, HttpResponse},
     wait::{Patience, eventually},
 };
 use http::Method;
@@ -49,7 +49,8 @@ async fn refunds_at_two_instances_never_exceed_the_charge() {
     let mut answers = at_once(&shops, Method::POST, "/refunds", requests).await;
     // If the provider is slow under load, the outcome of a refund is unknown, and the client sends
     // it again.
-    let open = |answer: &HttpResponse| answer.status >= 500 || answer.header("retry-after").is_some();
+    let open =
+        |answer: &HttpResponse| answer.status >= 500 || answer.header("retry-after").is_some();
     eventually(3 * PATIENCE, async || {
         for (number, answer) in answers.iter_mut().enumerate() {
             if open(answer) {

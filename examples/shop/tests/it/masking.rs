@@ -15,8 +15,8 @@ use hapax_testkit::{
 use http::Method;
 
 use crate::{
-    relay_process::{hapax, start_relay},
     collector::Collector,
+    relay_process::{hapax, start_relay},
     shop::{Home, JSON, PATIENCE, Shop, Store, command, command_in, on_both_stores, refused},
 };
 

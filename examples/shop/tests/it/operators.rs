@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use hapax_testkit::{
-    http::{HttpResponse, HttpReceiver, HttpReply},
+    http::{HttpReceiver, HttpReply, HttpResponse},
     program::{ProgramOutput, run_to_end},
     wait::eventually,
 };

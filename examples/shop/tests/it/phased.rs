@@ -2,7 +2,7 @@
 //! made.
 
 use hapax_testkit::{
-    http::{HttpResponse, HttpClient},
+    http::{HttpClient, HttpResponse},
     wait::eventually,
 };
 use http::Method;

@@ -1,7 +1,7 @@
 //! Tests of the endpoints of customers and of their portal, in a running shop.
 
 use hapax_testkit::{
-    http::{HttpResponse, HttpReceiver, HttpReply},
+    http::{HttpReceiver, HttpReply, HttpResponse},
     wait::eventually,
 };
 use http::Method;

@@ -3,7 +3,7 @@
 
 use futures_util::future::join_all;
 use hapax_testkit::{
-    http::{HttpResponse, HttpReceiver, HttpReply},
+    http::{HttpReceiver, HttpReply, HttpResponse},
     wait::eventually,
 };
 use serde_json::{Value, json};

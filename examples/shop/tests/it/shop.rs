@@ -11,7 +11,7 @@ use std::{
 use futures_util::future::join_all;
 pub(crate) use hapax_testkit::{both_stores::Store, on_both_stores};
 use hapax_testkit::{
-    http::{HttpResponse, HttpClient},
+    http::{HttpClient, HttpResponse},
     postgres::{Cluster, Database},
     program::{Program, run_to_end},
     wait::eventually,

@@ -3,7 +3,7 @@
 use std::fs;
 
 use hapax_testkit::{
-    http::{HttpResponse, HttpClient},
+    http::{HttpClient, HttpResponse},
     smtp::SmtpReceiver,
     wait::eventually,
 };

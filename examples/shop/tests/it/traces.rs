@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use hapax::trace::TraceContext;
 use hapax_testkit::{
-    http::{HttpResponse, HttpReceiver, HttpReply},
+    http::{HttpReceiver, HttpReply, HttpResponse},
     wait::eventually,
 };
 use http::Method;
 
 use crate::{
-    relay_process::start_relay,
     collector::{Collector, Span},
+    relay_process::start_relay,
     shop::{Home, JSON, ORDER, PATIENCE, Shop, Store, bought, lasting},
 };
 

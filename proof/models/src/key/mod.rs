@@ -10,7 +10,7 @@ mod step;
 
 use stateright::{Model, Property};
 
-use self::state::{Budget, CLIENTS, ERAS, Row, Stage, State, ClientResponse, Worker};
+use self::state::{Budget, CLIENTS, ClientResponse, ERAS, Row, Stage, State, Worker};
 use crate::explore::{Design, words};
 
 /// Requests in hand at once.
@@ -360,7 +360,8 @@ fn is_kept(state: &State) -> bool {
             .row
             .is_some_and(|row| row.answer == Some(outcome.answer));
         let has_effect = state.effects[usize::from(outcome.era)] > 0;
-        let agrees = |other: &ClientResponse| other.era != outcome.era || other.answer == outcome.answer;
+        let agrees =
+            |other: &ClientResponse| other.era != outcome.era || other.answer == outcome.answer;
         has_effect && (outcome.era < state.era || is_stored) && state.told().all(agrees)
     })
 }

@@ -5,7 +5,7 @@
 
 use super::{
     Bug, Key, Mode,
-    state::{Owned, Row, Stage, State, ClientResponse, Worker},
+    state::{ClientResponse, Owned, Row, Stage, State, Worker},
 };
 
 impl Key {

@@ -13,8 +13,8 @@ use stateright::{Model, Property};
 
 use self::{
     state::{
-        AUTHORIZE, ProviderCall, Age, CAPTURE, Call, Direction, Entry, Outcome, SHIP, STEPS, SagaStatus,
-        Stage, State, StepState, Worker,
+        AUTHORIZE, Age, CAPTURE, Call, Direction, Entry, Outcome, ProviderCall, SHIP, STEPS,
+        SagaStatus, Stage, State, StepState, Worker,
     },
     worker::outcome,
 };

@@ -177,7 +177,8 @@ impl Saga {
     }
 
     pub(crate) fn state(&self, direction: Direction, step: usize) -> Option<StepState> {
-        self.row(ProviderCall { direction, step }).map(|row| row.state)
+        self.row(ProviderCall { direction, step })
+            .map(|row| row.state)
     }
 
     pub(crate) fn write(&mut self, act: ProviderCall, row: Row) {

@@ -4,8 +4,8 @@
 use super::{
     Bug, Sagas,
     state::{
-        ProviderCall, Age, CAPTURE, Call, Direction, Outcome, Row, STEPS, Saga, SagaStatus, Stage, State,
-        StepState, Worker,
+        Age, CAPTURE, Call, Direction, Outcome, ProviderCall, Row, STEPS, Saga, SagaStatus, Stage,
+        State, StepState, Worker,
     },
 };
 

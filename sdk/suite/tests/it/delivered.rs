@@ -5,7 +5,7 @@ use std::{collections::HashSet, path::Path};
 
 use futures_util::future::join_all;
 use hapax_testkit::{
-    http::{HttpResponse, HttpReceiver},
+    http::{HttpReceiver, HttpResponse},
     relay::{Relay, SECRET, hapax},
     wait::eventually,
 };

@@ -1,7 +1,7 @@
 //! Duplicates of one request at services in three languages, which share a database.
 
 use futures_util::future::join_all;
-use hapax_testkit::http::{HttpResponse, HttpClient};
+use hapax_testkit::http::{HttpClient, HttpResponse};
 
 use crate::{
     axum_shop::AxumShop,

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use hapax_postgres::{Postgres, Settings, tokio_postgres::Client};
 use hapax_testkit::{
     clock::{seeded_random, system_clock},
-    http::{HttpResponse, HttpClient},
+    http::{HttpClient, HttpResponse},
     postgres::{Database, connect, server},
     wait::Patience,
 };

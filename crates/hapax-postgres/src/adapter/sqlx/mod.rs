@@ -27,7 +27,9 @@ use sqlx::{Connection as _, PgConnection, Row as _};
 pub use store::SqlxStore;
 pub use transaction::SqlxTx;
 
-use super::{Emission, Origin, ClaimRow, WAIT_SECS, acceptance, event_id, headers, retention, stands};
+use super::{
+    ClaimRow, Emission, Origin, WAIT_SECS, acceptance, event_id, headers, retention, stands,
+};
 use crate::{error::sqlx_error, idempotency::parts, query};
 
 /// Sorts an error of a statement of your own as the errors of these functions are sorted: whether

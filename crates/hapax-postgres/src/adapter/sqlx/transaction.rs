@@ -14,7 +14,7 @@ use hapax::{
     event::{EventId, Headers, NewEvent},
     idempotency::StoredResponse,
     inbox::{Acceptance, Accepted, Message, Processed, ResultError},
-    outbox::{Draft, EventError, BuiltEvent},
+    outbox::{BuiltEvent, Draft, EventError},
     store::{ClaimOutcome, Effect, StoreError, Transaction},
 };
 use sqlx::{
@@ -26,7 +26,7 @@ use tokio_postgres::error::SqlState;
 
 use super::{bound::bound, store::SqlxStore};
 use crate::{
-    commit::{CommitPipeline, BoundStatement, is_taken},
+    commit::{BoundStatement, CommitPipeline, is_taken},
     commit_recovery::{self, IfAbsent},
     error::{lost, own_error, sqlx_error, unavailable},
     idempotency::{ClaimedKey, ResponseColumns, retention},
@@ -130,7 +130,11 @@ impl SqlxTx {
     ///
     /// Between the two the key is free for a moment. If another request takes it then, this request
     /// runs again and finds the key taken.
-    async fn drop_effect(self, held: ClaimedKey, response: &StoredResponse) -> Result<(), StoreError> {
+    async fn drop_effect(
+        self,
+        held: ClaimedKey,
+        response: &StoredResponse,
+    ) -> Result<(), StoreError> {
         self.accepted.rolled_back();
         let Self { store, inner, .. } = self;
         match store.hold_again(inner, &held.claim).await? {

@@ -35,7 +35,11 @@ fn refuse(day: &Day) -> Trap {
 async fn a_request_whose_transaction_is_not_opened_writes_nothing() {
     for pooled in POOLED {
         let day = day(pooled).await;
-        for way in [RequestKind::Handler, RequestKind::Pipelined, RequestKind::PlannedRequest] {
+        for way in [
+            RequestKind::Handler,
+            RequestKind::Pipelined,
+            RequestKind::PlannedRequest,
+        ] {
             let key = format!("{way:?}");
             // All statements are prepared, so that they are sent at once.
             ask(&day.node, way, &format!("before {key}")).await;

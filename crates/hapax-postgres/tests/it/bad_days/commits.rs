@@ -16,7 +16,7 @@ use hapax_testkit::{
 };
 use tokio::time::{Instant, timeout};
 
-use super::day::{Day, SHORT, REQUEST_KINDS, RequestKind, ask, order};
+use super::day::{Day, REQUEST_KINDS, RequestKind, SHORT, ask, order};
 use crate::fixture::{INSERT, PATIENCE, plan};
 
 /// The statement that stores the response.
@@ -110,7 +110,8 @@ async fn an_optimistic_commit_that_did_not_happen_yet_stays_unknown() {
         day.good.idle().await;
         assert_eq!(day.effects(&key).await, (1, 1, 1), "{key}");
         assert_eq!(retry().await, response(&key));
-        day.settle(RequestKind::Optimistic, &key, Ok(response(&key))).await;
+        day.settle(RequestKind::Optimistic, &key, Ok(response(&key)))
+            .await;
     }
 }
 
@@ -247,7 +248,10 @@ async fn another_request_that_takes_the_key_of_a_lost_commit_is_believed() {
     day.proxy.refuse(true).await;
     day.proxy.reset();
     day.good.idle().await;
-    assert_eq!(ask(&day.good.store, RequestKind::Handler, "k").await, response("k"));
+    assert_eq!(
+        ask(&day.good.store, RequestKind::Handler, "k").await,
+        response("k")
+    );
     day.proxy.heal().await;
     let outcome = completing.await.unwrap();
     let fits = matches!(
@@ -256,7 +260,8 @@ async fn another_request_that_takes_the_key_of_a_lost_commit_is_believed() {
     );
     assert!(fits, "{outcome:?}");
     assert_eq!(day.effects("k").await, (1, 1, 1));
-    day.settle(RequestKind::Handler, "k", Ok(response("k"))).await;
+    day.settle(RequestKind::Handler, "k", Ok(response("k")))
+        .await;
 }
 
 impl Day {

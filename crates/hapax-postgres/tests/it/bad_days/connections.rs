@@ -15,7 +15,7 @@ use hapax_testkit::{
     wait::eventually,
 };
 
-use super::day::{Day, SHORT, REQUEST_KINDS, RequestKind, order};
+use super::day::{Day, REQUEST_KINDS, RequestKind, SHORT, order};
 use crate::fixture::{INSERT, PATIENCE};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,10 +47,13 @@ async fn a_node_without_a_free_connection_is_unavailable_and_recovers() {
         response("k")
     );
     assert_eq!(
-        order(&day.node, RequestKind::PlannedRequest, "l").await.unwrap(),
+        order(&day.node, RequestKind::PlannedRequest, "l")
+            .await
+            .unwrap(),
         response("l")
     );
-    day.settle(RequestKind::Handler, "k", Ok(response("k"))).await;
+    day.settle(RequestKind::Handler, "k", Ok(response("k")))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -135,12 +138,15 @@ async fn a_transaction_that_idles_past_its_time_is_rolled_back_and_lets_its_key_
     // The server terminates the transaction.
     day.good.idle().await;
     assert_eq!(
-        order(&day.good.store, RequestKind::Handler, "k").await.unwrap(),
+        order(&day.good.store, RequestKind::Handler, "k")
+            .await
+            .unwrap(),
         response("k")
     );
     let outcome = tx.complete(&response("other"), Effect::Keep).await;
     assert!(outcome.is_err(), "{outcome:?}");
-    day.settle(RequestKind::Handler, "k", Ok(response("k"))).await;
+    day.settle(RequestKind::Handler, "k", Ok(response("k")))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,7 +15,7 @@ use hapax_testkit::{
     wait::Patience,
 };
 
-use crate::fixture::{Fixture, INSERT, PATIENCE, settings, plan};
+use crate::fixture::{Fixture, INSERT, PATIENCE, plan, settings};
 
 /// The timeouts of a node in these tests. Successful work must fit into them too, on a machine that
 /// runs other tests.

@@ -16,7 +16,7 @@ use hapax_testkit::{
 };
 use tokio::time::timeout;
 
-use super::day::{Day, SHORT, RequestKind, ask, order};
+use super::day::{Day, RequestKind, SHORT, ask, order};
 use crate::fixture::{INSERT, PATIENCE, plan};
 
 /// A request is dropped at its n-th poll, for every n until it completes.

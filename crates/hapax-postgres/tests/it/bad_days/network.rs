@@ -10,7 +10,7 @@ use hapax_testkit::{
     proxy::{Deed, Direction, Fault, Moment, Proxy},
 };
 
-use super::day::{Day, SHORT, REQUEST_KINDS, RequestKind, hasty, order};
+use super::day::{Day, REQUEST_KINDS, RequestKind, SHORT, hasty, order};
 
 /// The statements of a request, by a part of their text.
 const CLAIM: &str = "AS locked";

@@ -66,7 +66,10 @@ async fn a_key_that_is_deleted_under_its_running_request_is_written_all_the_same
     assert!(!fixture.store.forget(&claim("k").scope).await.unwrap());
     tx.execute(INSERT, &[&"k"]).await.unwrap();
     tx.complete(&response("k"), Effect::Keep).await.unwrap();
-    assert_eq!(ask(&fixture.store, RequestKind::Handler, "k").await, response("k"));
+    assert_eq!(
+        ask(&fixture.store, RequestKind::Handler, "k").await,
+        response("k")
+    );
     assert_eq!(fixture.notes().await, ["k"]);
 }
 
@@ -84,7 +87,10 @@ async fn nodes_whose_clocks_are_hours_off_judge_keys_alike() {
     nodes.push(right);
     for (number, writer) in nodes.iter().enumerate() {
         let key = format!("k{number}");
-        assert_eq!(ask(&writer.store, RequestKind::Handler, &key).await, response(&key));
+        assert_eq!(
+            ask(&writer.store, RequestKind::Handler, &key).await,
+            response(&key)
+        );
         for reader in &nodes {
             let ClaimOutcome::Taken(known) = reader.store.claim(claim(&key)).await.unwrap() else {
                 panic!("{key} is not stored");

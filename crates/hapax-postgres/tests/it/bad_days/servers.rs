@@ -130,7 +130,10 @@ async fn a_standby_is_refused_by_name_and_a_node_led_to_one_is_unavailable_until
     // The address leads to the primary again; no test code resets the connections to the standby.
     proxy.lead_to(cluster.address());
     assert_eq!(ask(&node, RequestKind::Handler, "k").await, response("k"));
-    assert_eq!(ask(&node, RequestKind::PlannedRequest, "l").await, response("l"));
+    assert_eq!(
+        ask(&node, RequestKind::PlannedRequest, "l").await,
+        response("l")
+    );
     let rows = connect(&cluster.url()).await;
     let row = rows
         .query_one("SELECT count(*) FROM note WHERE text IN ('k', 'l')", &[])
@@ -160,7 +163,10 @@ async fn a_standby_that_takes_over_replays_what_it_has() {
     standby.promote().await;
     proxy.lead_to(standby.address());
     assert_eq!(ask(&node, RequestKind::Handler, "k").await, response("k"));
-    assert_eq!(ask(&node, RequestKind::PlannedRequest, "l").await, response("l"));
+    assert_eq!(
+        ask(&node, RequestKind::PlannedRequest, "l").await,
+        response("l")
+    );
     let row = there
         .query_one("SELECT count(*) FROM note", &[])
         .await

@@ -18,7 +18,7 @@ use hapax_testkit::{
 };
 use tokio_postgres::types::ToSql;
 
-use super::{SCOPE, ClaimRow, claim, claim_with, complete, open};
+use super::{ClaimRow, SCOPE, claim, claim_with, complete, open};
 use crate::fixture::{Fixture, INSERT, PATIENCE};
 
 /// A response with everything that a response may contain: repeated and empty headers, and a body

@@ -11,7 +11,7 @@ use hapax_testkit::{events::fingerprint, wait::eventually};
 use tokio_postgres::GenericClient;
 
 use super::{
-    COUNT_KEYS, SCOPE, ClaimRow, claim, claim_with, complete, open, refused, state, store_answer,
+    COUNT_KEYS, ClaimRow, SCOPE, claim, claim_with, complete, open, refused, state, store_answer,
 };
 use crate::fixture::{Fixture, INSERT, PATIENCE};
 
@@ -74,7 +74,10 @@ async fn a_key_that_another_transaction_claimed_is_in_progress_until_that_ends()
     assert_eq!(locks(&old).await, 0);
     old.batch_execute("ROLLBACK").await.unwrap();
     tx.rollback().await.unwrap();
-    assert_eq!(claim(&fixture.plain, "k").await.unwrap(), ClaimRow::of("open"));
+    assert_eq!(
+        claim(&fixture.plain, "k").await.unwrap(),
+        ClaimRow::of("open")
+    );
 }
 
 #[tokio::test]
@@ -165,7 +168,10 @@ async fn nothing_is_left_of_a_session_that_was_cut_off_between_claim_and_commit(
             .unwrap();
         drop(tx);
         client = fixture.database.client().await;
-        assert_eq!(claim(&fixture.plain, "k").await.unwrap(), ClaimRow::of("open"));
+        assert_eq!(
+            claim(&fixture.plain, "k").await.unwrap(),
+            ClaimRow::of("open")
+        );
     }
     assert_eq!(fixture.count(COUNT_KEYS).await, 0);
     assert_eq!(fixture.count(super::COUNT_EVENTS).await, 0);
@@ -180,7 +186,10 @@ async fn a_savepoint_that_is_rolled_back_takes_the_claim_that_was_made_in_it_alo
     let savepoint = tx.savepoint("effect").await.unwrap();
     assert_eq!(claim(&savepoint, "k").await.unwrap(), ClaimRow::of("open"));
     savepoint.rollback().await.unwrap();
-    assert_eq!(claim(&fixture.plain, "k").await.unwrap(), ClaimRow::of("open"));
+    assert_eq!(
+        claim(&fixture.plain, "k").await.unwrap(),
+        ClaimRow::of("open")
+    );
     assert_eq!(state(complete(&tx, "k", "{}").await), "HX002");
 }
 
@@ -222,7 +231,10 @@ async fn a_released_key_is_free_when_its_transaction_ends_and_not_before() {
     );
     assert_eq!(state(complete(&tx, "k", "{}").await), "HX002");
     tx.rollback().await.unwrap();
-    assert_eq!(claim(&fixture.plain, "k").await.unwrap(), ClaimRow::of("open"));
+    assert_eq!(
+        claim(&fixture.plain, "k").await.unwrap(),
+        ClaimRow::of("open")
+    );
 }
 
 #[tokio::test]
@@ -237,7 +249,10 @@ async fn what_was_written_beside_a_released_key_is_kept() {
     release(&tx, "k").await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(fixture.notes().await, ["kept"]);
-    assert_eq!(claim(&fixture.plain, "k").await.unwrap(), ClaimRow::of("open"));
+    assert_eq!(
+        claim(&fixture.plain, "k").await.unwrap(),
+        ClaimRow::of("open")
+    );
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use hapax::key::IdempotencyKey;
 use tokio_postgres::GenericClient;
 
-use super::{COUNT_EVENTS, COUNT_KEYS, SCOPE, ClaimRow, claim, open, refused, state};
+use super::{COUNT_EVENTS, COUNT_KEYS, ClaimRow, SCOPE, claim, open, refused, state};
 use crate::fixture::Fixture;
 
 /// Three events with everything that an event may have. The payload of the first one is kept byte
@@ -109,7 +109,10 @@ async fn events_that_are_rejected_store_no_response() {
     }
     assert_eq!(fixture.count(COUNT_KEYS).await, 0);
     assert_eq!(fixture.count(COUNT_EVENTS).await, 0);
-    assert_eq!(claim(&fixture.plain, "k").await.unwrap(), ClaimRow::of("open"));
+    assert_eq!(
+        claim(&fixture.plain, "k").await.unwrap(),
+        ClaimRow::of("open")
+    );
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use hapax::{key::IdempotencyKey, limits::RECOVERY_POINT_BYTES_MAX};
 use hapax_testkit::events::fingerprint;
 use tokio_postgres::{Error, GenericClient};
 
-use super::{COUNT_KEYS, SCOPE, ClaimRow, claim, claim_with, open, state};
+use super::{COUNT_KEYS, ClaimRow, SCOPE, claim, claim_with, open, state};
 use crate::fixture::{Fixture, INSERT};
 
 /// The row that `hapax.enter` returned.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     checks::mismatch::{again, not_refused, not_varied, reaction::Reaction},
-    http::{Response, Request},
+    http::{Request, Response},
     subject::{First, Subject},
     verdict::{Judged, Judgement, Verdict},
 };

@@ -1,7 +1,7 @@
 //! Dead letters over the admin API: listed, replayed and discarded.
 
 use hapax_testkit::{
-    http::{HttpResponse, HttpReceiver, HttpReply},
+    http::{HttpReceiver, HttpReply, HttpResponse},
     wait::eventually,
 };
 use http::Method;

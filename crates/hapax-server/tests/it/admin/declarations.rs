@@ -2,7 +2,7 @@
 //! relays read the declarations.
 
 use hapax_testkit::{
-    http::{HttpResponse, HttpReceiver, HttpReply},
+    http::{HttpReceiver, HttpReply, HttpResponse},
     wait::eventually,
 };
 use http::Method;

@@ -16,8 +16,8 @@ use std::{
 
 use hapax::{
     admin::{
-        DeliveryAdmin as _, DestinationAdmin as _, EventFilter, JobAdmin as _, JobOptions,
-        KeyAdmin as _, JobStep,
+        DeliveryAdmin as _, DestinationAdmin as _, EventFilter, JobAdmin as _, JobOptions, JobStep,
+        KeyAdmin as _,
     },
     failpoint::Failpoints,
     store::Transaction as _,

@@ -26,7 +26,7 @@ use crate::{
     sink::BoxError,
     store::{SagaRows, Sagas, StoreError, Transaction},
     telemetry::error_chain,
-    trace::{TracePosition, TRACEPARENT},
+    trace::{TRACEPARENT, TracePosition},
 };
 
 /// A saga that is owned by a worker.

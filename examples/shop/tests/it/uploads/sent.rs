@@ -7,7 +7,7 @@ use std::{
 };
 
 use hapax_testkit::{
-    http::{HttpResponse, HttpClient},
+    http::{HttpClient, HttpResponse},
     wait::eventually,
 };
 use http::Method;

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use hapax::Random;
 use hapax_testkit::{
     clock::seeded_random,
-    http::{HttpResponse, HttpClient},
+    http::{HttpClient, HttpResponse},
     program::{Program, guarded},
     wait::pace,
 };

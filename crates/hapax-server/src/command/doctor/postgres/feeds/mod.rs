@@ -162,7 +162,9 @@ async fn slot(client: &Client, name: &str, feed: &Feed) -> Result<Vec<Finding>, 
         }
         _ => {}
     }
-    let retained = row.get("retained").and_then(|bytes| bytes.parse::<i64>().ok());
+    let retained = row
+        .get("retained")
+        .and_then(|bytes| bytes.parse::<i64>().ok());
     if let Some(retained) = retained.filter(|bytes| *bytes > RETAINED_WARN) {
         let found = format!("slot {slot} retains {} MiB of log", retained >> 20);
         let remedy = "check whether the feed runs (hapax_feed_up), and whether transactions have \
