@@ -87,7 +87,7 @@ pub(crate) fn refused(error: SendError) -> Problem {
     let problem = match &error {
         SendError::Full(bound) => Problem::new(UNAVAILABLE)
             .detail(format!(
-                "too many requests of {bound} are in flight; nothing was sent"
+                "too many requests of the {bound} are in flight; nothing was sent"
             ))
             .retry_after(Duration::from_secs(1)),
         SendError::NotSent { .. } => Problem::new(UNAVAILABLE)

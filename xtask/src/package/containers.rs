@@ -157,6 +157,10 @@ fn composition(yaml: &Value, containerfile: &str, example: &str) -> Vec<String> 
         for port in texts(&service["ports"]).filter(|port| !port.starts_with("127.0.0.1:")) {
             found(format!("publishes {port} to the network"));
         }
+        let is_gateway = service["command"][0] == "gateway";
+        if is_gateway && !texts(&service["tmpfs"]).any(|it| it == "/tmp") {
+            found("has no writable /tmp for long bodies".to_owned());
+        }
         let named = |volume: &&str| !volume.starts_with(['.', '/']);
         for volume in texts(&service["volumes"]).filter(named) {
             let volume = volume.split(':').next().unwrap_or_default();
@@ -278,6 +282,8 @@ mod tests {
         check("/volumes", json!({}), "not declared");
         let clear = json!({"HAPAX__DATABASE__URL": "postgres://a:secret@db/a"});
         check("/services/relay/environment", clear, "in plain text");
+        let gateway = json!({"image": "hapax", "command": ["gateway"]});
+        check("/services/relay", gateway, "no writable /tmp");
         let unknown = json!({"A": "${OTHER:?x}"});
         check("/services/relay/environment", unknown, "has no OTHER");
     }

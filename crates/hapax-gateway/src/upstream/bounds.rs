@@ -56,17 +56,17 @@ impl Bounds {
         self.tenant_max.is_some()
     }
 
-    /// Reserves a place. The error names the bound that is reached.
+    /// Reserves a place. The error names the bound that is reached: `upstream` or `tenant`, as in the metrics.
     pub(super) fn slot(&self, tenant: Option<&Tenant>) -> Result<Slot, &'static str> {
         let tenant = tenant.filter(|_| self.tenant_max.is_some());
         let mut counts = self.counts.lock();
         if counts.all >= self.all_max {
-            return Err("the upstream");
+            return Err("upstream");
         }
         if let (Some(tenant), Some(max)) = (tenant, self.tenant_max) {
             let own = counts.by_tenant.entry(tenant.clone()).or_default();
             if *own >= max {
-                return Err("the tenant");
+                return Err("tenant");
             }
             *own += 1;
         }
@@ -111,9 +111,9 @@ mod tests {
         let (alice, bob) = (Tenant::new("alice").unwrap(), Tenant::new("bob").unwrap());
         let first = bounds.slot(Some(&alice)).unwrap();
         let _second = bounds.slot(Some(&alice)).unwrap();
-        assert_eq!(bounds.slot(Some(&alice)).err(), Some("the tenant"));
+        assert_eq!(bounds.slot(Some(&alice)).err(), Some("tenant"));
         let _third = bounds.slot(Some(&bob)).unwrap();
-        assert_eq!(bounds.slot(Some(&bob)).err(), Some("the upstream"));
+        assert_eq!(bounds.slot(Some(&bob)).err(), Some("upstream"));
         drop(first);
         assert!(bounds.slot(Some(&alice)).is_ok());
         assert_eq!(bounds.counts.lock().by_tenant.len(), 2);

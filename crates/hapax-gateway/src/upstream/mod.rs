@@ -66,7 +66,7 @@ pub(crate) struct InFlight {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SendError {
     /// Too many requests are in flight. Nothing was sent.
-    #[error("too many requests of {0} are in flight")]
+    #[error("too many requests of the {0} are in flight")]
     Full(&'static str),
     /// Nothing of the request left the gateway.
     #[error("no instance could be reached")]

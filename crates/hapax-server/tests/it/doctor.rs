@@ -20,6 +20,9 @@ use tokio_postgres::{Client, NoTls};
 
 use crate::hapax::{SECRET, emit, hapax, migrate, migrated, run, run_to_end, start_relay, webhook};
 
+/// The page with the table of the checks.
+const REFERENCE: &str = include_str!("../../../../docs/reference/cli.md");
+
 #[tokio::test]
 async fn a_healthy_database_has_no_errors() {
     let (_cluster, database) = private().await;
@@ -463,6 +466,21 @@ fn a_database_that_is_not_there_is_an_error_and_no_failure() {
     has(&ran.json(), "error", "connection", "cannot be reached");
 }
 
+#[test]
+fn the_portal_is_examined_without_a_database() {
+    let portal = "[portal]\nurl = \"http://127.0.0.1:8080\"\n\
+                  key = \"0123456789abcdef0123456789abcdef\"\n";
+    let (code, findings) = examined("postgres://postgres@127.0.0.1:1/none", portal, &[]);
+    assert_eq!(code, 2, "{findings:#}");
+    has(
+        &findings,
+        "error",
+        "portal",
+        "secrets.key is missing: no endpoint can be created",
+    );
+    has(&findings, "note", "portal", "without TLS");
+}
+
 #[tokio::test]
 async fn people_get_lines_with_remedies() {
     let database = Database::empty().await;
@@ -486,9 +504,16 @@ fn examined(url: &str, configuration: &str, arguments: &[&str]) -> (i32, Value) 
     (ran.code.unwrap(), ran.json())
 }
 
-/// Checks that there is such a finding, and returns it.
+/// Checks that there is such a finding, and that the reference lists its check. Returns the finding.
 #[track_caller]
 fn has(findings: &Value, severity: &str, check: &str, found: &str) -> Value {
+    let (_, listed) = REFERENCE
+        .split_once("## Findings of the doctor")
+        .expect("a table of the checks");
+    assert!(
+        listed.contains(&format!("`{check}`")),
+        "docs/reference/cli.md does not list the check {check}"
+    );
     let all = findings.as_array().unwrap();
     let fits = |finding: &&Value| {
         finding["severity"] == severity

@@ -1,7 +1,8 @@
 //! Rules for Kubernetes objects that no schema contains.
 //!
 //! Pods must meet the restricted Pod Security Standard and have probes, requests of resources and
-//! enough time to stop. Secrets are not in plain text. What one object names in another one exists.
+//! enough time to stop. A gateway can write temporary files. Secrets are not in plain text. What one
+//! object names in another one exists.
 
 use serde_json::{Value, json};
 
@@ -9,6 +10,8 @@ use serde_json::{Value, json};
 const STOP_SECONDS: [(&str, u64); 2] = [("relay", 35), ("gateway", 60)];
 /// Parts of the names of variables that may be secret.
 const SECRET: [&str; 5] = ["PASSWORD", "SECRET", "TOKEN", "URL", "KEY"];
+/// The folder of temporary files, in which a gateway keeps parts of long bodies.
+const TEMPORARY: &str = "/tmp";
 
 /// A template of pods.
 pub(super) struct Pod<'a> {
@@ -151,6 +154,16 @@ fn volumes(pod: &Pod<'_>, objects: &[Value], found: &mut impl FnMut(String)) {
             found(format!("the volume {} is not declared", mount["name"]));
         }
     }
+    let is_empty = |mount: &Value| {
+        let volume = declared.iter().find(|it| it["name"] == mount["name"]);
+        volume.is_some_and(|it| it.get("emptyDir").is_some())
+    };
+    for container in pod.containers().filter(|it| it["args"][0] == "gateway") {
+        let mut mounts = list(&container["volumeMounts"]);
+        if !mounts.any(|it| it["mountPath"] == TEMPORARY && is_empty(it)) {
+            found(format!("has no writable {TEMPORARY} for long bodies"));
+        }
+    }
     for volume in declared {
         let Some(name) = volume.pointer("/configMap/name") else {
             continue;
@@ -246,6 +259,7 @@ mod tests {
         // A gateway waits for its requests in flight.
         let gateway = "/containers/0/args";
         of_pod(gateway, json!(["gateway"]), "less than 60 s");
+        of_pod(gateway, json!(["gateway"]), "no writable /tmp");
         let first = "/containers/0";
         let of_container = |path: &str, value: Value, expected: &str| {
             of_pod(&format!("{first}{path}"), value, expected);

@@ -27,7 +27,8 @@ const NAME_BYTES_MAX: usize = 64;
 const PATTERNS_MAX: usize = 64;
 /// Maximum number of attempts per event.
 const ATTEMPTS_MAX: usize = 100;
-/// Maximum timeout of a delivery attempt. When the relay drains, it waits that long.
+/// Maximum timeout of a delivery attempt. A partition that moves to another relay waits that long for its
+/// attempts in flight; a process that stops waits for at most `limits::DRAIN`.
 const TIMEOUT_MAX: Duration = Duration::from_mins(5);
 /// Maximum number of concurrent deliveries.
 const CONCURRENCY_MAX: u16 = 1_000;
