@@ -68,20 +68,12 @@ pub(crate) fn fuzz(arguments: &[String]) -> anyhow::Result<()> {
     run_all(&programs, &asked)
 }
 
-/// Builds the fuzzers for [`check`].
-pub(crate) fn build_for_gate() -> anyhow::Result<()> {
-    build_less_optimised().map(drop)
-}
-
-/// The build takes longer than the runs in the gate, so it optimises less.
-fn build_less_optimised() -> anyhow::Result<PathBuf> {
-    let manifest = fs::read_to_string(Path::new(FOLDER).join("Cargo.toml"))?;
-    build(&less_optimised(&manifest)?)
-}
-
 /// Runs every fuzzer for some seconds, as the gate does.
+///
+/// The build takes longer than these runs, so it optimises less.
 pub(crate) fn check() -> anyhow::Result<()> {
-    let programs = build_less_optimised()?;
+    let manifest = fs::read_to_string(Path::new(FOLDER).join("Cargo.toml"))?;
+    let programs = build(&less_optimised(&manifest)?)?;
     let asked = Asked {
         seconds: GATE_SECONDS,
         targets: known()?,

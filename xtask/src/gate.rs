@@ -59,16 +59,12 @@ pub(crate) fn ci(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
         "clippy",
         "cargo clippy --workspace --all-targets --all-features -- -D warnings",
     )?;
-    let compile = |steps: &mut Steps| {
-        steps.run("mutants", || torture::check_mutants(root))?;
-        steps.run("doc", || {
-            let line = "cargo doc --workspace --no-deps --all-features";
-            call_with(line, &[("RUSTDOCFLAGS", "-D warnings".to_owned())])
-        })?;
-        steps.run("publish", || publish::check(root))?;
-        steps.run("fuzzers", fuzz::build_for_gate)
-    };
-    run_tests(steps, root, compile, LONG)?;
+    steps.run("mutants", || torture::check_mutants(root))?;
+    steps.run("doc", || {
+        let line = "cargo doc --workspace --no-deps --all-features";
+        call_with(line, &[("RUSTDOCFLAGS", "-D warnings".to_owned())])
+    })?;
+    run_tests(steps, root, true)?;
     // The checks of the package use one core, and the number of instructions does not depend on the load.
     meanwhile(
         steps,
@@ -79,6 +75,7 @@ pub(crate) fn ci(steps: &mut Steps, root: &Path) -> anyhow::Result<()> {
         },
         |steps| steps.run("instructions", || instructions::check(root)),
     )?;
+    steps.run("publish", || publish::check(root))?;
     // `cargo x fuzz` alone takes a minute for each target.
     steps.run("fuzz", fuzz::check)
 }
@@ -96,7 +93,7 @@ pub(crate) fn fmt(steps: &mut Steps, check: &str) -> anyhow::Result<()> {
 /// Runs every test except the longest.
 pub(crate) fn test(steps: &mut Steps, root: &Path, arguments: &[String]) -> anyhow::Result<()> {
     match arguments {
-        [] => run_tests(steps, root, |_| Ok(()), "none()"),
+        [] => run_tests(steps, root, false),
         [embedded] if embedded == "--embedded" => test_embedded(steps),
         [other, ..] => bail!("`cargo x test` takes --embedded only, not `{other}`"),
     }
@@ -123,37 +120,24 @@ fn test_embedded(steps: &mut Steps) -> anyhow::Result<()> {
     steps.run("tests", || call(&line))
 }
 
-/// Runs all tests but the longest, of which it runs those that match `long`. The steps of `compile` run beside
-/// tests that mostly wait.
-fn run_tests(
-    steps: &mut Steps,
-    root: &Path,
-    compile: impl FnOnce(&mut Steps) -> anyhow::Result<()>,
-    long: &str,
-) -> anyhow::Result<()> {
+fn run_tests(steps: &mut Steps, root: &Path, long: bool) -> anyhow::Result<()> {
     build_all(steps, root)?;
     let server = postgres::for_tests()?;
-    let environment = postgres::environment(server.as_ref());
-    // The tests of the packages and the commands of the pages mostly wait: for pip, for processes that start, and
-    // for locks.
+    // The tests of the packages mostly wait: for pip, for processes that start, and for locks.
     meanwhile(
         steps,
         "sdk",
         || sdk::check(root, server.as_ref()),
-        |steps| {
-            let walk = || walkthrough::walk(root);
-            meanwhile(steps, "walkthrough", walk, |steps| {
-                steps.run("doctests", || {
-                    call_with("cargo test --doc --workspace --all-features", &environment)
-                })?;
-                compile(steps)
-            })
-        },
+        |steps| steps.run("walkthrough", || walkthrough::walk(root)),
     )?;
     if let Some(server) = &server {
         server.stock(&packages::target()?.join("debug/hapax"))?;
     }
     let _services = services::for_tests()?;
+    let environment = postgres::environment(server.as_ref());
+    steps.run("doctests", || {
+        call_with("cargo test --doc --workspace --all-features", &environment)
+    })?;
     if !NEXTEST.is_there() {
         println!(
             "cargo-nextest is missing ({}): cargo test runs the tests",
@@ -162,12 +146,19 @@ fn run_tests(
         let line = "cargo test --workspace --all-targets --all-features";
         return steps.run("tests", || call_with(line, &environment));
     }
-    let line = format!(
-        "cargo nextest run --workspace --all-targets --all-features -E \
-         (all()-({LONG})-({WHOLE})-({GATEWAY})-({}))|({long})",
+    let some = |which: &str| {
+        format!("cargo nextest run --workspace --all-targets --all-features -E {which}")
+    };
+    let most = some(&format!(
+        "all()-({LONG})-({WHOLE})-({GATEWAY})-({})",
         sdk::WHOLE
-    );
-    steps.run("tests", || call_with(&line, &environment))
+    ));
+    steps.run("tests", || call_with(&most, &environment))?;
+    if long {
+        let rest = some(LONG);
+        steps.run("long tests", || call_with(&rest, &environment))?;
+    }
+    Ok(())
 }
 
 /// Probes the toy server with each of its bugs, and the shop in every profile on both stores.
