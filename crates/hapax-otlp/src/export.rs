@@ -30,11 +30,12 @@ use tokio::{
 };
 
 use crate::{
-    Endpoint, Headers, Spans, answer, encode,
+    Endpoint, Headers, Spans, encode,
     limits::{
         BATCH_SPANS, BODY_MAX, END_MAX, IDLE, LINGER, QUEUE_SPANS, RESPONSE_BYTES_MAX, RETRIES,
         SEND_MAX, TRIES,
     },
+    response,
     span::EndedSpan,
 };
 
