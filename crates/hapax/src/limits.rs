@@ -148,9 +148,8 @@ pub const MAPPED_BYTES_MAX: usize = 256 * 1024;
 pub const MAPPING_TRIAL_EVENTS: usize = 20;
 /// Maximum number of stored events on which the settings of an endpoint are tried at once.
 pub const ENDPOINT_TRIAL_EVENTS: usize = 50;
-/// Maximum number of trials that the admin API of a process runs at the same time, and its console, and its
-/// portal: for one tenant, and in all. Each may keep a core busy for [`FILTER_TRIAL`]. One whose client has
-/// disconnected counts until its work on the current event has ended.
+/// Maximum number of trials that the admin API, the console and the portal of a process each run at the same
+/// time: for one tenant, and in all. One whose client has disconnected counts until its current event is done.
 pub const TRIALS: (usize, usize) = (2, 8);
 /// Maximum size of the file of an event catalogue in bytes. It is read whole, once at the start.
 pub const CATALOGUE_BYTES_MAX: usize = 4 * 1024 * 1024;
