@@ -56,7 +56,7 @@ async fn nothing_is_said_to_be_well_beside_what_is_not() {
         (
             "INSERT INTO hapax.saga (id, name, version, input, headers, state, deadline_at, created_at)
              VALUES ('s', 'checkout', 1, '', '{}', 'needs_attention', now(), now())",
-            "person&#39;s decision",
+            "decision of an operator",
         ),
         (
             "INSERT INTO hapax.job (kind, destination, arguments, state, total, next_at, actor,

@@ -109,7 +109,7 @@ async fn an_event_is_delivered_again_only_where_that_changes_something() {
     let page = ops.see("/console/events/1").await;
     assert!(!page.contains("Deliver to hooks"), "{page}");
     assert!(
-        page.contains("cannot be delivered again from here"),
+        page.contains("This console cannot deliver it to hooks again"),
         "{page}"
     );
     let declare = "INSERT INTO hapax.declaration

@@ -137,7 +137,7 @@ const FILTERED: &[(&str, &str, &str)] = &[
     ),
     (
         "/console/reference?q=no-such-word",
-        "No page contains",
+        "No section of a page contains",
         "hapax doctor",
     ),
     (
