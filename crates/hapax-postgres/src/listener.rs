@@ -132,18 +132,18 @@ impl Sessions {
         let connected = try_join(connection(), connection()).await;
         let ((lock, locking), (listening, mut receiving)) = connected.map_err(unavailable)?;
         let notifier = Notifier::new();
-        let (ended, notified) = (notifier.clone(), notifier.clone());
+        let (on_end, on_message) = (notifier.clone(), notifier.clone());
         tokio::spawn(async move {
             let _closed = locking.await;
-            ended.notify();
+            on_end.notify();
         });
         tokio::spawn(async move {
             while let Some(Ok(message)) = poll_fn(|cx| receiving.poll_message(cx)).await {
                 if matches!(message, AsyncMessage::Notification(_)) {
-                    notified.notify();
+                    on_message.notify();
                 }
             }
-            notified.notify();
+            on_message.notify();
         });
         let sessions = Self {
             lock,
