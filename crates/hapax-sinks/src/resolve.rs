@@ -36,7 +36,7 @@ struct Inner {
 
 #[derive(Default)]
 struct Hosts {
-    hosts: HashMap<String, Host>,
+    by_name: HashMap<String, Host>,
     /// Slow lookups in progress.
     slow: usize,
     /// The number of the last lookup.
@@ -114,11 +114,15 @@ impl Resolver {
     /// The lookup of a host in progress; started if there is none.
     fn under_way(&self, host: &str) -> Result<UnderWay, LookupError> {
         let mut known = self.0.known();
-        if known.hosts.len() >= LOOKUP_HOSTS {
-            known.hosts.retain(|_, host| host.under_way.is_some());
+        if known.by_name.len() >= LOOKUP_HOSTS {
+            known.by_name.retain(|_, host| host.under_way.is_some());
         }
-        let Hosts { hosts, slow, last } = &mut *known;
-        let entry = hosts.entry(host.to_owned()).or_default();
+        let Hosts {
+            by_name,
+            slow,
+            last,
+        } = &mut *known;
+        let entry = by_name.entry(host.to_owned()).or_default();
         if let Some(under_way) = &entry.under_way
             && under_way.since.elapsed() < LOOKUP_LOST
         {
@@ -193,7 +197,7 @@ impl Lookup {
         if !std::mem::replace(&mut self.is_slow, true) {
             known.slow += 1;
         }
-        if let Some(host) = known.hosts.get_mut(&self.host) {
+        if let Some(host) = known.by_name.get_mut(&self.host) {
             host.is_slow = true;
         }
     }
@@ -205,14 +209,14 @@ impl Drop for Lookup {
         let mut known = self.inner.known();
         known.slow -= usize::from(self.is_slow);
         let is_this = |it: &UnderWay| it.number == self.number;
-        if let Some(host) = known.hosts.get_mut(&self.host)
+        if let Some(host) = known.by_name.get_mut(&self.host)
             && host.under_way.as_ref().is_some_and(is_this)
         {
             host.under_way = None;
             // A slow host whose lookup was quick this time is no longer slow.
             host.is_slow = took >= LOOKUP_SLOW && self.is_slow;
             if !host.is_slow {
-                known.hosts.remove(&self.host);
+                known.by_name.remove(&self.host);
             }
         }
     }
@@ -277,8 +281,8 @@ mod tests {
             (format!("{number}.example"), host)
         };
         let many = (0..LOOKUP_HOSTS).map(slow);
-        resolver.0.known().hosts.extend(many);
+        resolver.0.known().by_name.extend(many);
         resolver.look_up("well.example").await.unwrap();
-        assert!(resolver.0.known().hosts.len() <= 1);
+        assert!(resolver.0.known().by_name.len() <= 1);
     }
 }

@@ -155,14 +155,14 @@ impl Service<Request<Body>> for Busy {
     }
 }
 
-async fn send_busy(later: Poll<Result<(), &'static str>>) -> Result<Response<Body>, LayerError> {
+async fn send_busy(second: Poll<Result<(), &'static str>>) -> Result<Response<Body>, LayerError> {
     let mut policy = quick();
     policy.backoff.total = Duration::from_millis(200);
     let is_unsent = |_: &&'static str| false;
     let layer = RetryLayer::new(policy, clock(), seeded_random(1), is_unsent);
     let client = Busy {
         is_called: false,
-        later,
+        later: second,
     };
     let request = request(Method::POST, "http://127.0.0.1/a");
     layer.layer(client).oneshot(request).await

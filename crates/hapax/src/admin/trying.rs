@@ -213,22 +213,22 @@ mod tests {
             let places = Places::new((2, 8));
             let _other = places.take("acme").expect("the first place is free");
             let place = places.take("acme").expect("the second place is free");
-            let (begin, begun) = oneshot::channel();
-            let (end, ended) = mpsc::channel::<()>();
+            let (on_start, started) = oneshot::channel();
+            let (open, gate) = mpsc::channel::<()>();
             let trial = tokio::spawn(async move {
                 let work = move |_: &Event| {
-                    begin.send(()).expect("the test waits for it");
-                    ended.recv_timeout(PATIENCE)
+                    on_start.send(()).expect("the test waits for it");
+                    gate.recv_timeout(PATIENCE)
                 };
                 let large = event(FILTERED_INLINE_BYTES);
                 Trying::begin(Some(&place)).on(large, work).await
             });
-            begun.await.expect("the work begins");
+            started.await.expect("the work begins");
             trial.abort();
             let dropped = trial.await.expect_err("the trial does not end by itself");
             assert!(dropped.is_cancelled(), "{dropped}");
             assert!(places.take("acme").is_none(), "the work has not ended");
-            end.send(()).expect("the work waits for it");
+            open.send(()).expect("the work waits for it");
             // The only thread is free after the work.
             spawn_blocking(|| ()).await.expect("the thread is free");
             assert!(places.take("acme").is_some(), "the work has ended");
